@@ -7,7 +7,7 @@ pod is whose as far as owners tell; which gang that is, the sources say. Reads o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -164,6 +164,10 @@ class SharedCaches:
             found.append(uid)
             uid = self._owner_of.get(uid, "")
         return tuple(found)
+
+    def is_open(self, owners: Sequence[str]) -> bool:
+        """Whether a chain of owners may go on above what we watch: then a mark may say where it leads."""
+        return bool(owners) and owners[-1] not in self._owner_of
 
     def _between_changed(self, kind: Kind, change: Change) -> None:
         if change.new is None:

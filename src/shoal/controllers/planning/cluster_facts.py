@@ -72,9 +72,10 @@ class ClusterFacts:
 
     def gang_of(self, pod: SeenPod) -> str:
         """UID of the gang that this pod belongs to, or an empty text."""
-        mark, owners = mark_of(pod), self._caches.owners(pod)
-        if not mark and not owners:
+        owners = self._caches.owners(pod)
+        if not owners:
             return ""
+        mark = mark_of(pod) if self._caches.is_open(owners) else ""
         namespace = pod.metadata.namespace
         return next((uid for one in self._sources if (uid := one.gang_of(namespace, mark, owners))), "")
 

@@ -53,6 +53,8 @@ class Decisions:
         self._no_room: dict[str, Hold] = {}
         """Why a gang that has quota is not started."""
         self._reservations: dict[str, Reservation] = {}
+        self._places: dict[str, Reservation] = {}
+        """Other places in a topology for gangs that have quota."""
         self._admits: dict[str, Admit] = {}
         self._preempts: dict[str, Preempt] = {}
         self._reseats: dict[str, Reseat] = {}
@@ -75,6 +77,8 @@ class Decisions:
         """This is stored: forget the decisions that it shows, or that it has overtaken."""
         self._stored[gang.key] = gang
         (self._settle_queued if is_queued(gang) else self._settle_plain)(gang)
+        if gang.state == "finished" and is_queued(gang):
+            self.forget(gang.key, gang.uid)
 
     def _settle_plain(self, gang: Gang) -> None:
         key, waits = gang.key, gang.state == "waiting"
@@ -96,6 +100,10 @@ class Decisions:
             self._reservations.pop(key)
             if waits:
                 self._admits.pop(key, None)  # decided on what is not so any more
+        if key in self._places and (
+            gang.state not in ("reserved", "admitted") or self._places[key].assignment == gang.assignment
+        ):
+            del self._places[key]
         if gang.state not in ("reserved", "waiting") or (waits and key not in self._reservations):
             self._admits.pop(key, None)
         if gang.state == "reserved" and not gang.checks_done:
@@ -142,6 +150,10 @@ class Decisions:
             terms = terms_of(gang)
             later = replace(terms, requeue_at=max(terms.requeue_at, self._refused[key][1]))
             gang = replace(gang, details={**gang.details, "kueue": later})
+        places = self.places(key, uid)
+        if places is not None and gang.state in ("reserved", "admitted"):
+            terms = replace(terms_of(gang), unhealthy_nodes=(), awaits_places=False)
+            gang = replace(gang, assignment=places.assignment, details={**gang.details, "kueue": terms})
         if admit is not None and gang.state == "reserved":
             gang = replace(gang, state="admitted")
         if gang.state in ("admitted", "stopping") and uid in self._placed:
@@ -154,7 +166,7 @@ class Decisions:
     def forget(self, key: str, uid: str) -> None:
         """The gang is gone."""
         for book in (
-            self.holds, self._no_room, self._reservations, self._admits, self._preempts, self._reseats,
+            self.holds, self._no_room, self._reservations, self._places, self._admits, self._preempts, self._reseats,
             self._stored, self._judged, self._refused, self._decided,
         ):  # fmt: skip
             book.pop(key, None)
@@ -169,6 +181,8 @@ class Decisions:
         for reservation in plan.reservations:
             self._reservations[reservation.gang] = reservation
             self._leaves_line(reservation.gang)
+        for moved in plan.places:
+            self._places[moved.gang] = moved
         for admit in plan.admits:
             self._admits[admit.gang] = admit
             if self._is_queued(admit.gang):
@@ -190,7 +204,7 @@ class Decisions:
             pending = self.admit(reseat.gang, reseat.uid)
             if pending is not None:
                 self._admits[reseat.gang] = replace(pending, seats=reseat.seats)
-        for part in (plan.reservations, plan.admits, plan.preempts, plan.holds, plan.reseats):
+        for part in (plan.reservations, plan.places, plan.admits, plan.preempts, plan.holds, plan.reseats):
             touched.update(dict.fromkeys(one.gang for one in part))
         return list(touched)
 
@@ -208,6 +222,9 @@ class Decisions:
 
     def reservation(self, key: str, uid: str) -> Reservation | None:
         return about(self._reservations, key, uid)
+
+    def places(self, key: str, uid: str) -> Reservation | None:
+        return about(self._places, key, uid)
 
     def admit(self, key: str, uid: str) -> Admit | None:
         return about(self._admits, key, uid)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.api.kind import Key
@@ -47,6 +47,10 @@ from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
+CROWD = 100
+PAUSE = 0.02
+"""Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
+
 
 class PlanningLoop:
     """One engine for all sources that `join`; then `run` until cancelled."""
@@ -83,6 +87,7 @@ class PlanningLoop:
         self.turn = 0
         """Counts what the engine was told."""
         self._plans = 0
+        self._planned_at = 0.0
         self.ready = asyncio.Event()
         """Set after the first plan, which is made when everything was read."""
         self._changed = asyncio.Event()
@@ -210,8 +215,9 @@ class PlanningLoop:
         return self._plans
 
     def plan(self) -> Plan:
-        now = self.clock.now()
+        now, began = self.clock.now(), self.clock.monotonic()
         plan = self.engine.plan(now)
+        self.metrics.planned(self.clock.monotonic() - began, bool(plan.admits or plan.reservations))
         self._plans += 1
         for warning in plan.warnings:
             if warning not in self._warned:
@@ -233,8 +239,12 @@ class PlanningLoop:
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
+            left = self._planned_at + PAUSE - self.clock.monotonic()
+            if left > 0 and self.engine.crowd > CROWD:
+                await self.clock.sleep(left)
             self._changed.clear()
             self.plan()
+            self._planned_at = self.clock.monotonic()
 
     def _plan_at(self, moment: int) -> None:
         if self._wake is not None:
@@ -261,6 +271,15 @@ class PlanningLoop:
         if key.startswith(f"{POD.kind}/"):
             return self.caches.made_pod(key)
         return next((name for one in self.sources if (name := one.known_as(key)) != key), key)
+
+    def consumers(self, group: str, kind: str, key: Key) -> Mapping[str, Sequence[str]] | None:
+        found = (source.consumers(group, kind, key) for source in self.sources)
+        return next((one for one in found if one is not None), None)
+
+    def draft(self, manifest: Json) -> Gang | None:
+        """The gang that an object would be that is not stored; None where no source would plan it."""
+        now = self.clock.now()
+        return next((gang for one in reversed(self.sources) if (gang := one.draft(manifest, now)) is not None), None)
 
     async def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         """A source's word comes before what the pods of an object tell."""

@@ -5,17 +5,29 @@ The Prometheus library is imported on the first call, so that a controller that 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from shoal.controllers.planning.source import WorkloadSource
 from shoal.engine import Engine
+
+BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class PlanningMetrics:
     def __init__(self, engine: Engine, sources: list[WorkloadSource]) -> None:
         self._engine = engine
         self._sources = sources
+        self._took = {result: [0] * (len(BOUNDS) + 1) for result in ("success", "inadmissible")}
+        self._seconds = dict.fromkeys(self._took, 0.0)
+
+    def planned(self, seconds: float, admits: bool) -> None:
+        """A plan was made, and let some gang start or none."""
+        result = "success" if admits else "inadmissible"
+        self._took[result][bisect_left(BOUNDS, seconds)] += 1
+        self._seconds[result] += seconds
 
     def registry(self) -> Any:
         """A prometheus_client registry that shows these numbers."""
@@ -27,8 +39,15 @@ class PlanningMetrics:
 
     def collect(self) -> Iterator[Any]:
         """What prometheus_client calls on a scrape."""
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
+        took = HistogramMetricFamily(
+            "shoal_plan_duration_seconds", "How long one plan for all gangs takes.", labels=["result"]
+        )
+        for result, counts in self._took.items():
+            sums = list(zip((*map(str, BOUNDS), "+Inf"), accumulate(counts), strict=True))
+            took.add_metric([result], sums, self._seconds[result])
+        yield took
         waiting = self._engine.waiting
         yield GaugeMetricFamily("shoal_appwrappers_waiting", "AppWrappers in the queue.", value=waiting)
         reserved = GaugeMetricFamily(

@@ -14,6 +14,7 @@ from shoal.api import gang
 from shoal.api.codec import opened
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key
+from shoal.api.labels import KUEUE_TOPOLOGY_ANNOTATIONS
 from shoal.api.meta import Json, Object, Part
 from shoal.api.times import parse_time
 from shoal.engine.facts import pod_fact
@@ -21,6 +22,9 @@ from shoal.engine.model import PodFact
 from shoal.errors import BadInput
 
 log = logging.getLogger(__name__)
+
+KEPT_ANNOTATIONS = frozenset((gang.GROWTH, *KUEUE_TOPOLOGY_ANNOTATIONS))
+"""Those that the engine is told of; that they are there says all."""
 
 # Messages of co-scheduling plug-ins that only say "my siblings are not there yet": all words of one row.
 _WAITING_FOR_SIBLINGS = (
@@ -91,8 +95,12 @@ def read_fact(pod: SeenPod, gang_uid: str) -> PodFact:
         "labels": pod.metadata.labels or {},
         "deletionTimestamp": pod.metadata.deletion_timestamp,
     }
-    if gang.GROWTH in (pod.metadata.annotations or ()):
-        metadata |= {"annotations": {gang.GROWTH: "true"}, "creationTimestamp": pod.metadata.creation_timestamp}
+    kept = KEPT_ANNOTATIONS & (pod.metadata.annotations or {}).keys()
+    if kept:
+        metadata |= {
+            "annotations": dict.fromkeys(kept, "true"),
+            "creationTimestamp": pod.metadata.creation_timestamp,
+        }
     spec = opened(pod.spec)
     try:
         fact = pod_fact({"metadata": metadata, "spec": spec, "status": {"phase": pod.status.phase}}, gang=gang_uid)

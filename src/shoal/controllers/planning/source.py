@@ -1,12 +1,12 @@
 """How a controller joins the planning loop: one ledger of room, one plan for all workloads.
 
 A source watches workloads of its own, tells the loop what is stored of them as gangs, says which pods are theirs, and
-carries out its part of every plan. AppWrappers and queues are sources; a third kind of workload would be one more.
+carries out its part of every plan. AppWrappers, queues and Ray gangs are sources; another kind would be one more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.planning.observations import Observation
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.engine.model import Plan
+from shoal.engine.model import Gang, Plan
 from shoal.kube.cache import Cache
 
 
@@ -48,7 +48,8 @@ class WorkloadSource(Protocol):
 
     def gang_of(self, namespace: str, mark: str, owners: Sequence[str]) -> str:
         """UID of the gang that a pod with these owners (UIDs, nearest first) belongs to, or an empty text. `mark` is
-        the UID that the pod's annotation claims: true only where such a gang is in the pod's own namespace."""
+        the UID that the pod's annotation claims, where its chain of owners goes on above what is watched: true only
+        where such a gang is in the pod's own namespace."""
 
     def known_as(self, key: str) -> str:
         """What people call the gang with this key; the key itself for one that is not the source's."""
@@ -69,8 +70,16 @@ class WorkloadSource(Protocol):
     def requester(self, uid: str) -> NodeRequester | None:
         """The source's gang with this UID, as one for which nodes may be requested."""
 
+    def consumers(self, group: str, kind: str, key: Key) -> Mapping[str, Sequence[str]] | None:
+        """By node of this quota: keys of the gangs that are charged there, largest first. None for what is no quota of
+        this source."""
+
     def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         """What is known of an object that was asked about; None when it is not the source's."""
+
+    def draft(self, manifest: Json, now: int) -> Gang | None:
+        """The gang that this object would be, were it stored as it is; None when that would not be the source's. Raises
+        BadInput where it could not be read."""
 
     def collect(self) -> Iterable[Any]:
         """Its metrics, as prometheus_client takes them."""

@@ -1,29 +1,34 @@
 """Admission for queues: jobs with a queue label begin suspended, and what can never be queued is refused.
 
-The same two functions answer the webhooks of any cluster and the embedded server itself. Pure: they read nothing but
-the request, never stand in the way of a deletion or of a finalizer, and change an object the same way every time.
+`QueueAdmission` answers the webhooks of any cluster and the embedded server itself. It reads the owner and the queue
+that a job names, and the request, nothing else; it never stands in the way of a deletion or of a finalizer, and changes
+an object the same way every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 
 from shoal.api import kueue_names, rules
+from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.kueue_convert import PRIORITY_SOURCES
 from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
-from shoal.api.objects import controller_of, group_of, label
+from shoal.api.objects import label
 from shoal.api.problems import joined
 from shoal.controllers.queues import placement
+from shoal.controllers.queues.elsewhere import Elsewhere
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.owners import NEVER_QUEUED, Owners
 from shoal.errors import BadInput
+from shoal.kube.client import Client
+from shoal.kube.errors import KubeError
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 PREPARE_PATH = "/queues/prepare"
 VALIDATE_PATH = "/queues/validate"
-NEVER_QUEUED = ("kube-system",)
 _FINALIZED = ("ClusterQueue", "ResourceFlavor")
-_MAKERS = {*BY_NAME, ("ray.io", "RayService"), ("workload.codeflare.dev", "AppWrapper")}
 
 JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
 STATUS_JUDGED = ("workloads",)
@@ -74,8 +79,41 @@ OLD_WORKLOAD_RULES: list[Json] = [
 ]
 
 
-def prepare(request: AdmissionRequest) -> AdmissionVerdict:
-    """Suspend a new job that a queue is to start; keep queues and flavors in place while they are in use."""
+class QueueAdmission:
+    """`client` reads the owners and the queues that jobs name."""
+
+    def __init__(self, client: Client) -> None:
+        self._owners = Owners(client)
+        self._elsewhere = Elsewhere(client)
+
+    async def prepare(self, request: AdmissionRequest) -> AdmissionVerdict:
+        child = await self._is_child(request)
+        return prepare(request, child=child, elsewhere=not child and await self._goes_elsewhere(request))
+
+    async def validate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        return validate(request, child=await self._is_child(request))
+
+    async def _is_child(self, request: AdmissionRequest) -> bool:
+        """Where that cannot be known now the job gets in as it is: the controller stops it if it should wait."""
+        if request.object is None or request.sub_resource or _job_kind(request) is None:
+            return False
+        try:
+            return await self._owners.hold(request.object, request.namespace)
+        except KubeError:
+            return True
+
+    async def _goes_elsewhere(self, request: AdmissionRequest) -> bool:
+        kind, obj = _job_kind(request), request.object
+        if obj is None or kind is None or request.operation != "CREATE" or not is_queued(kind, obj, request.namespace):
+            return False
+        return await self._elsewhere.takes(kind, obj, request.namespace)
+
+
+def prepare(request: AdmissionRequest, *, child: bool = False, elsewhere: bool = False) -> AdmissionVerdict:
+    """Suspend a new job that a queue is to start; keep queues and flavors in place while they are in use.
+
+    `child`: another job that is held already made it. `elsewhere`: its queue gives it to another cluster.
+    """
     obj = request.object
     if obj is None or request.sub_resource:
         return AdmissionVerdict()
@@ -89,9 +127,12 @@ def prepare(request: AdmissionRequest) -> AdmissionVerdict:
             changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, kueue_names.IN_USE]}}
         )
     kind = _job_kind(request)
-    if kind is None or not is_queued(kind, obj, request.namespace) or kind.is_suspended(obj):
+    if kind is None or not is_queued(kind, obj, request.namespace, child=child):
         return AdmissionVerdict()
-    return AdmissionVerdict(changed=kind.suspended(obj))
+    made = obj if kind.is_suspended(obj) else kind.suspended(obj)
+    if elsewhere:
+        made = {**made, "spec": {**(made.get("spec") or {}), "managedBy": MULTIKUEUE_CONTROLLER}}
+    return AdmissionVerdict(changed=made) if made is not obj else AdmissionVerdict()
 
 
 def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
@@ -110,7 +151,7 @@ def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
     return AdmissionVerdict(changed={**obj, "spec": spec})
 
 
-def validate(request: AdmissionRequest) -> AdmissionVerdict:
+def validate(request: AdmissionRequest, *, child: bool = False) -> AdmissionVerdict:
     """Kueue's webhooks refuse with 403, what a schema says is 422; Ray kinds and AppWrappers are refused with 422."""
     obj, old = request.object, request.old_object
     if obj is None or (obj.get("metadata") or {}).get("deletionTimestamp"):
@@ -123,8 +164,9 @@ def validate(request: AdmissionRequest) -> AdmissionVerdict:
         warnings = placement.warnings_of_object(obj) if old is None else ()
     else:
         kind = _job_kind(request)
-        problems = "; ".join(problems_of(kind, obj, old)) if kind is not None else ""
-        warnings = warnings_of(kind, obj, old) if kind is not None else ()
+        judged = kind is not None and not child
+        problems = "; ".join(problems_of(kind, obj, old)) if kind is not None and judged else ""
+        warnings = warnings_of(kind, obj, old) if kind is not None and judged else ()
     if not problems:
         return AdmissionVerdict(warnings=warnings)
     code, reason = (403, "Forbidden") if request.kind.group in (kueue_names.GROUP, "batch") else (422, "Invalid")
@@ -132,14 +174,15 @@ def validate(request: AdmissionRequest) -> AdmissionVerdict:
 
 
 def first_refusal(
-    *judges: Callable[[AdmissionRequest], AdmissionVerdict],
-) -> Callable[[AdmissionRequest], AdmissionVerdict]:
+    *judges: Callable[[AdmissionRequest], AdmissionVerdict | Awaitable[AdmissionVerdict]],
+) -> Callable[[AdmissionRequest], Awaitable[AdmissionVerdict]]:
     """Several judges of one kind: the first refusal counts, all warnings are passed on."""
 
-    def judged(request: AdmissionRequest) -> AdmissionVerdict:
+    async def judged(request: AdmissionRequest) -> AdmissionVerdict:
         warnings: tuple[str, ...] = ()
         for judge in judges:
-            verdict = judge(request)
+            answer = judge(request)
+            verdict = await answer if isawaitable(answer) else answer
             if not verdict.allowed:
                 return verdict
             warnings += verdict.warnings
@@ -148,27 +191,14 @@ def first_refusal(
     return judged
 
 
-def is_queued(kind: GangJob, job: Json, namespace: str = "") -> bool:
-    """Is it for a queue to start this job? Not what another queued job made, nor what no queue can hold."""
+def is_queued(kind: GangJob, job: Json, namespace: str = "", *, child: bool = False) -> bool:
+    """Is it for a queue to start this job? Not what another job that is held made, nor what no queue can hold."""
     where = namespace or job["metadata"].get("namespace", "")
-    return (
-        bool(label(job, kueue_names.QUEUE))
-        and where not in NEVER_QUEUED
-        and not is_child(job)
-        and not kind.is_skipped(job)
-    )
-
-
-def is_child(job: Json) -> bool:
-    """Made by another job that a queue may hold: then that one counts, and this one never waits by itself."""
-    owner = controller_of(job)
-    return owner is not None and (group_of(owner), str(owner.get("kind"))) in _MAKERS
+    return bool(label(job, kueue_names.QUEUE)) and where not in NEVER_QUEUED and not child and not kind.is_skipped(job)
 
 
 def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
     """Why this job cannot be queued as it is, or why it may not be changed like that."""
-    if is_child(job):
-        return []
     found = []
     queue, before = label(job, kueue_names.QUEUE), label(old, kueue_names.QUEUE) if old is not None else ""
     running = old is not None and not kind.is_suspended(old) and kind.end(old) is None
@@ -194,13 +224,13 @@ def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
         elif running and priority and not had:
             found.append(f"metadata.labels[{kueue_names.PRIORITY_CLASS}]: may not be added while the job runs")
     if old is None or old.get("spec") != job.get("spec"):
-        found += kind.problems(job) + placement.problems(_templates(kind, job))
+        found += kind.problems(job) + placement.problems(kind, job)
     return found
 
 
 def warnings_of(kind: GangJob, job: Json, old: Json | None) -> tuple[str, ...]:
     """What is asked for and will not be done, although the job can be queued."""
-    if is_child(job) or not label(job, kueue_names.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
+    if not label(job, kueue_names.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
         return ()
     return placement.warnings(_templates(kind, job))
 

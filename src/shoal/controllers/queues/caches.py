@@ -8,17 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.api import kinds, kueue_names
+from shoal.api.core import Namespace
 from shoal.api.kind import Key, Kind
-from shoal.api.kueue_convert import upgrade
-from shoal.api.meta import Json
-from shoal.api.objects import annotation, controller_of, key_of, label
+from shoal.api.kueue import ClusterQueue, LocalQueue
+from shoal.api.kueue_workload import Workload
+from shoal.api.labels import HOSTNAME
+from shoal.api.meta import Json, Object, controller_of
+from shoal.api.objects import annotation, key_of, label
+from shoal.api.scheduling import PriorityClass
 from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.planning.caches import UNREADABLE, SharedCaches
+from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.queues.jobs import ALL, GangJob
 from shoal.controllers.queues.names import workload_name
+from shoal.controllers.queues.stored import (
+    StoredCheck,
+    StoredClusterQueue,
+    StoredCohort,
+    StoredFlavor,
+    StoredLocalQueue,
+    StoredPriorityClass,
+    StoredProvisioningConfig,
+    StoredTopology,
+    StoredWorkload,
+    lean,
+    view,
+)
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
@@ -27,6 +45,7 @@ QUEUE_KINDS = (
     kinds.CLUSTER_QUEUE,
     kinds.COHORT,
     kinds.RESOURCE_FLAVOR,
+    kinds.TOPOLOGY,
     kinds.LOCAL_QUEUE,
     kinds.ADMISSION_CHECK,
     kinds.PROVISIONING_REQUEST_CONFIG,
@@ -34,6 +53,7 @@ QUEUE_KINDS = (
     kinds.PRIORITY_CLASS,
     kinds.NAMESPACE,
 )
+T = TypeVar("T", bound=Object)
 SHARED_KINDS = (kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS)
 """Of the planning loop's caches, those that a queue's decisions depend on beside nodes and pods."""
 
@@ -46,13 +66,27 @@ class QueueCaches:
         self._shared = shared
         self._clock = clock
         self._awaited = Awaited()
-        self.workloads: Cache[Json] = self._cache(
-            kinds.WORKLOAD, indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in}
+        whole = view(StoredWorkload)
+        self.workloads: Cache[StoredWorkload] = self._cache(
+            kinds.WORKLOAD,
+            StoredWorkload,
+            indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in},
+            view=lambda raw: lean(whole(raw)),
         )
-        self.others: dict[Kind, Cache[Json]] = {kind: self._cache(kind) for kind in QUEUE_KINDS}
+        self.cluster_queues = self._stored(kinds.CLUSTER_QUEUE, StoredClusterQueue)
+        self.cohorts = self._stored(kinds.COHORT, StoredCohort)
+        self.flavors = self._stored(kinds.RESOURCE_FLAVOR, StoredFlavor)
+        self.topologies = self._stored(kinds.TOPOLOGY, StoredTopology)
+        self.local_queues = self._stored(kinds.LOCAL_QUEUE, StoredLocalQueue, {"cluster queue": _feeds})
+        self.checks = self._stored(kinds.ADMISSION_CHECK, StoredCheck)
+        self.configs = self._stored(kinds.PROVISIONING_REQUEST_CONFIG, StoredProvisioningConfig)
+        self.workload_priorities = self._stored(kinds.WORKLOAD_PRIORITY_CLASS, StoredPriorityClass)
+        self.pod_priorities: Cache[PriorityClass] = self._cache(kinds.PRIORITY_CLASS, PriorityClass)
+        self.namespaces: Cache[Namespace] = self._cache(kinds.NAMESPACE, Namespace)
+        self.others: dict[Kind, Cache[Any]] = {cache.kind: cache for cache in self._all_others()}
         self.requests: Cache[Json] = shared.watch_requests()
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, label_selector=kueue_names.QUEUE) for one in ALL
+            one.kind: self._cache(one.kind, dict, label_selector=kueue_names.QUEUE) for one in ALL
         }
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
 
@@ -70,17 +104,44 @@ class QueueCaches:
         they join when that changes."""
         await self._awaited.known(self.all)
 
+    def _all_others(self) -> list[Cache[Any]]:
+        """In the order in which they are subscribed to."""
+        return [
+            self.cluster_queues,
+            self.cohorts,
+            self.flavors,
+            self.topologies,
+            self.local_queues,
+            self.checks,
+            self.configs,
+            self.workload_priorities,
+            self.pod_priorities,
+            self.namespaces,
+        ]
+
+    def _stored(
+        self, kind: Kind, type: type[T], indexes: dict[str, Callable[[T], Iterable[str]]] | None = None
+    ) -> Cache[T]:
+        return self._cache(kind, type, indexes=indexes, view=view(type))
+
     def _cache(
-        self, kind: Kind, *, label_selector: str = "", indexes: dict[str, Callable[[Json], Iterable[str]]] | None = None
-    ) -> Cache[Json]:
+        self,
+        kind: Kind,
+        type: type[Any],
+        *,
+        label_selector: str = "",
+        indexes: dict[str, Callable[[T], Iterable[str]]] | None = None,
+        view: Callable[[Json], T] | None = None,
+    ) -> Cache[Any]:
         return Cache(
             self.client,
             kind,
-            dict,
+            type,
             label_selector=label_selector,
             indexes=indexes or {},
             clock=self._clock,
             report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
+            view=view,
         )
 
     # --- jobs and their Workloads
@@ -109,8 +170,8 @@ class QueueCaches:
         """UID of the Workload of the first of these owners that has one in this namespace."""
         for uid in owners:
             for workload in self.workloads.by_index("owner", uid):
-                if workload["metadata"].get("namespace") == namespace:
-                    return str(workload["metadata"]["uid"])
+                if workload.metadata.namespace == namespace:
+                    return workload.metadata.uid
         return ""
 
     def known_as(self, key: str) -> str:
@@ -118,38 +179,58 @@ class QueueCaches:
         kind, _, rest = key.partition("/")
         namespace, _, name = rest.partition("/")
         workload = self.workloads.get(Key(namespace, name)) if kind == kinds.WORKLOAD.kind else None
-        owner = controller_of(workload) if workload is not None else None
-        return f"{owner['kind']}/{namespace}/{owner['name']}" if owner is not None else key
+        owner = controller_of(workload.metadata) if workload is not None else None
+        return f"{owner.kind}/{namespace}/{owner.name}" if owner is not None else key
 
     # --- queues
 
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
-        """One object; a queue in today's spelling, whichever it was written in."""
-        found = self.others[kind].get(Key(namespace, name)) if name else None
-        return upgrade(found) if found is not None and kind == kinds.CLUSTER_QUEUE else found
+    def cluster_queue(self, name: str) -> StoredClusterQueue | None:
+        return self.cluster_queues.get(Key("", name))
 
-    def local_queue(self, workload: Json) -> Json | None:
-        return self.get(kinds.LOCAL_QUEUE, queue_name(workload), workload["metadata"].get("namespace", ""))
+    def check(self, name: str) -> StoredCheck | None:
+        return self.checks.get(Key("", name))
 
-    def cluster_queue_name(self, workload: Json) -> str:
+    def flavor(self, name: str) -> StoredFlavor | None:
+        return self.flavors.get(Key("", name))
+
+    def local_queue(self, workload: Workload) -> StoredLocalQueue | None:
+        return self.local_queues.get(Key(workload.metadata.namespace, workload.spec.queue_name))
+
+    def local_queues_of(self, cluster_queue: str) -> list[StoredLocalQueue]:
+        return self.local_queues.by_index("cluster queue", cluster_queue)
+
+    def cluster_queue_name(self, workload: Workload) -> str:
         """Where it holds quota, or would."""
-        admission = (workload.get("status") or {}).get("admission") or {}
-        if admission.get("clusterQueue"):
-            return str(admission["clusterQueue"])
+        admission = workload.status.admission
+        if admission is not None and admission.cluster_queue:
+            return admission.cluster_queue
         local = self.local_queue(workload)
-        return str((local or {}).get("spec", {}).get("clusterQueue") or "")
+        return local.spec.cluster_queue if local is not None else ""
 
-    def stopped_queue(self, workload: Json) -> tuple[str, str, str] | None:
+    def cluster_queue_of(self, workload: Workload) -> StoredClusterQueue | None:
+        return self.cluster_queue(self.cluster_queue_name(workload))
+
+    def stopped_queue(self, workload: Workload) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""
-        cluster_queue = self.get(kinds.CLUSTER_QUEUE, self.cluster_queue_name(workload))
-        for kind, queue in (("ClusterQueue", cluster_queue), ("LocalQueue", self.local_queue(workload))):
-            policy = ((queue or {}).get("spec") or {}).get("stopPolicy") or "None"
-            if queue is not None and policy != "None":
-                return kind, queue["metadata"]["name"], policy
+        for queue in (self.cluster_queue_of(workload), self.local_queue(workload)):
+            if queue is not None and is_stopped(queue):
+                return queue.kind, queue.metadata.name, queue.spec.stop_policy
         return None
 
-    def requests_of(self, workload: Json) -> list[Json]:
-        return self.requests.by_index("owner", workload["metadata"]["uid"])
+    def requests_of(self, workload: Workload) -> list[Json]:
+        return self.requests.by_index("owner", workload.metadata.uid)
+
+    def pods_of(self, workload: Workload) -> list[SeenPod]:
+        """Pods of its job, however deep below it."""
+        owner = controller_of(workload.metadata)
+        return list(self._shared.pods_below(owner.uid)) if owner is not None else []
+
+    def node_by_host(self, host: str) -> Json | None:
+        """The node with this host name, which is its name as a rule."""
+        named = self._shared.nodes.get(Key("", host))
+        if named is not None and label(named, HOSTNAME) == host:
+            return named
+        return next((one for one in self._shared.nodes.list() if label(one, HOSTNAME) == host), None)
 
     def limit_ranges(self, namespace: str) -> tuple[Json, ...]:
         return tuple(self._shared.limit_ranges.list(namespace))
@@ -170,19 +251,23 @@ def prebuilt_name(job: Json) -> str:
     return annotation(job, kueue_names.PREBUILT) or label(job, kueue_names.PREBUILT)
 
 
-def queue_name(workload: Json) -> str:
-    return str((workload.get("spec") or {}).get("queueName") or "")
+def is_stopped(queue: ClusterQueue | LocalQueue) -> bool:
+    return (queue.spec.stop_policy or "None") != "None"
 
 
-def _owner_uids(obj: Json) -> tuple[str, ...]:
-    owner = controller_of(obj)
-    return (str(owner.get("uid")),) if owner and owner.get("uid") else ()
+def _owner_uids(workload: Workload) -> tuple[str, ...]:
+    owner = controller_of(workload.metadata)
+    return (owner.uid,) if owner is not None and owner.uid else ()
 
 
-def _queue_of(workload: Json) -> tuple[str, ...]:
-    return (f"{workload['metadata'].get('namespace', '')}/{queue_name(workload)}",)
+def _queue_of(workload: Workload) -> tuple[str, ...]:
+    return (f"{workload.metadata.namespace}/{workload.spec.queue_name}",)
 
 
-def _reserved_in(workload: Json) -> tuple[str, ...]:
-    admission = (workload.get("status") or {}).get("admission") or {}
-    return (str(admission["clusterQueue"]),) if admission.get("clusterQueue") else ()
+def _reserved_in(workload: Workload) -> tuple[str, ...]:
+    admission = workload.status.admission
+    return (admission.cluster_queue,) if admission is not None and admission.cluster_queue else ()
+
+
+def _feeds(queue: LocalQueue) -> tuple[str, ...]:
+    return (queue.spec.cluster_queue,) if queue.spec.cluster_queue else ()

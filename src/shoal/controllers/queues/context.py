@@ -16,8 +16,9 @@ from shoal.controllers.planning.observations import (
     WriteUnknown,
 )
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.checks.draft import SECOND, Draft, EventType
+from shoal.controllers.queues.checks.draft import SECOND, EventType, WorkloadDraft
 from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.stored import StoredWorkload
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, BadRequest, Forbidden, Invalid, ServerError, Unknown
@@ -46,12 +47,12 @@ class QueueContext:
         self.decisions = decisions
         self.writer = writer
         self.recorder = recorder
-        self.stored: Callable[[Draft], None] = lambda draft: None
+        self.stored: Callable[[WorkloadDraft], None] = lambda draft: None
         """Told of every status of a Workload that was written."""
         self.observations = Observations()
         """What the reconciler learns, for the planning loop."""
 
-    def call_off(self, draft: Draft) -> bool:
+    def call_off(self, draft: WorkloadDraft) -> bool:
         """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
         got through unseen, both are stored one after the other instead: the revision tells."""
         key, uid = _address(draft)
@@ -60,17 +61,17 @@ class QueueContext:
             self.observations.note(CalledOff(gang=key, uid=uid))
         return overtaken
 
-    async def store(self, draft: Draft) -> Json:
+    async def store(self, draft: WorkloadDraft) -> StoredWorkload:
         """Write the draft's status on the very revision it was read at; then tell people what changed."""
         change = draft.change
         if not change:
-            return draft.obj
+            return draft.workload
         key, uid = _address(draft)
         try:
             obj = draft.obj
             if draft.annotations:  # before the status: it counts only together with that
                 obj = await self.writer.patch(kinds.WORKLOAD, obj, {"metadata": {"annotations": draft.annotations}})
-            stored = await self.writer.patch(kinds.WORKLOAD, obj, {"status": change}, subresource="status")
+            answer = await self.writer.patch(kinds.WORKLOAD, obj, {"status": change}, subresource="status")
         except (Unknown, ServerError):
             self.observations.note(WriteUnknown(gang=key, uid=uid))
             raise
@@ -78,13 +79,14 @@ class QueueContext:
             self._refuse(draft, error)
             raise
         self.observations.note(WriteStored(gang=key, uid=uid))
+        stored = self.caches.workloads.as_held(answer)
         self.caches.workloads.note_write(stored)
         self.stored(draft)
         for type, reason, message in draft.told:
             self.tell(draft.obj, type, reason, message)
         return stored
 
-    def _refuse(self, draft: Draft, error: ApiError) -> None:
+    def _refuse(self, draft: WorkloadDraft, error: ApiError) -> None:
         """Quota that cannot be stored is not kept from others."""
         key, uid = _address(draft)
         if draft.is_true("QuotaReserved") and self.decisions.reservation(key, uid) is not None:
@@ -96,7 +98,7 @@ class QueueContext:
             self.recorder.event(obj, type, reason, bounded(message, LONGEST_EVENT))
 
 
-def _address(draft: Draft) -> tuple[str, str]:
+def _address(draft: WorkloadDraft) -> tuple[str, str]:
     """Key and UID of its gang."""
-    metadata = draft.obj["metadata"]
-    return f"Workload/{metadata.get('namespace', '')}/{metadata['name']}", metadata["uid"]
+    metadata = draft.workload.metadata
+    return f"Workload/{metadata.namespace}/{metadata.name}", metadata.uid

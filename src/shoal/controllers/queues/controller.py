@@ -9,30 +9,41 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from shoal.api import kinds, kueue_names
 from shoal.api.booking import owner_of
 from shoal.api.kind import Key, Kind
-from shoal.api.kueue_convert import upgrade
-from shoal.api.meta import Json
-from shoal.api.objects import controller_of, key_of, label
+from shoal.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue
+from shoal.api.kueue_workload import Workload
+from shoal.api.labels import HOSTNAME
+from shoal.api.meta import Json, controller_of
+from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.caches import QueueCaches, workload_key
+from shoal.controllers.queues.checks import rules_of
+from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.facts import QueueFacts, gang_key, is_active
-from shoal.controllers.queues.jobs import BY_KIND, GangJob
+from shoal.controllers.queues.counts import Address
+from shoal.controllers.queues.facts import QueueFacts, gang_key
+from shoal.controllers.queues.jobs import BY_KIND, BY_NAME, GangJob
 from shoal.controllers.queues.metrics import QueueMetrics
+from shoal.controllers.queues.node_failures import nodes_of
+from shoal.controllers.queues.owners import Owners, claim_of
+from shoal.controllers.queues.pacing import STATUS_PAUSE, StatusPace
 from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.controllers.queues.recovery import Incomplete
-from shoal.controllers.queues.requests import reference
 from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, view
 from shoal.controllers.queues.subjects import Subjects
+from shoal.controllers.queues.telling import Telling
+from shoal.controllers.queues.workloads import new_workload
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
 from shoal.errors import BadInput
@@ -42,12 +53,9 @@ from shoal.kube.runtime import Controller
 
 log = logging.getLogger(__name__)
 
-STATUS_PAUSE = 0.1
-"""Seconds for which changes of a queue are collected before its status is written."""
+EVENTS_PACE = 2.0
+"""Events a second where hundreds of gangs come and go: conditions tell the same, and each event is a write."""
 PODS_PAUSE = 0.02
-MANY = 1_000
-"""With every thousand Workloads the pause grows by itself once: counting them takes its time."""
-Address = tuple[Kind, Key]
 
 
 class QueueController:
@@ -60,27 +68,34 @@ class QueueController:
         client = planning.client
         self.caches = QueueCaches(planning.caches, self.clock)
         self.decisions = planning.decisions
-        self.recorder = Recorder(client, "shoal", clock=self.clock)
+        self.recorder = Recorder(client, "shoal", clock=self.clock, pace=EVENTS_PACE)
         writer = planning.writes.writer("queues")
         self.context = QueueContext(
             client, self.settings, self.clock, self.caches, self.decisions, writer, self.recorder
         )
         self.facts = QueueFacts(self.caches, self.settings)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
-        self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete)
+        self._telling = Telling(self.clock)
+        self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete, self._telling)
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._status = QueueStatus(self.context)
         self.metrics = QueueMetrics(self.caches, self._status.problems)
         self.context.stored = self.metrics.stored
-        self.statuses: Controller[Address] = Controller(
-            "queue-status", lambda address: self._status.publish(*address), workers=8, clock=self.clock
-        )
+        self._pace = StatusPace(self.clock)
+        self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
+        self._owners = Owners(client)
+        self._claims: Controller[Address] = Controller("queue-owners", self._judge_claim, workers=8, clock=self.clock)
+        self._judged: dict[str, tuple[str, bool]] = {}
+        """By a job's UID: the owner that it named when it was judged, and whether that one holds it."""
         refusal_of = self.reconciler.warnings.last
         self._subjects = Subjects(self.caches, self.decisions, self.settings.copied_labels, refusal_of)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
-        self.reasons = Reasons(self.decisions, self._gangs, self.clock, self._refresh, planning.engine)
+        self.reasons = Reasons(self.decisions, self._telling, self.clock, self._refresh, planning.engine)
         self._keys: dict[str, Key] = {}
+        self._on_host: dict[str, set[Key]] = {}
+        """Host name to the Workloads that have places there by their topology."""
+        self._hosts_of: dict[Key, set[str]] = {}
         planning.join(self)
 
     # --- a source of workloads
@@ -92,6 +107,7 @@ class QueueController:
                 await self.caches.synced()
                 tasks.create_task(self.queue.run())
                 tasks.create_task(self.statuses.run())
+                tasks.create_task(self._claims.run())
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reasons.run())
         finally:
@@ -103,13 +119,13 @@ class QueueController:
     def subscribe(self) -> None:
         """Queues before gangs: a gang that is told finds its queue."""
         for kind, cache in self.caches.others.items():
-            cache.subscribe(lambda change, kind=kind: self._other_changed(kind, change))  # type: ignore[misc]
+            cache.subscribe(partial(self._other_changed, kind))
         for kind, jobs in self.caches.jobs.items():
-            gang_job = BY_KIND[kind]
-            jobs.subscribe(lambda change, kind=gang_job: self._job_changed(kind, change))  # type: ignore[misc]
+            jobs.subscribe(partial(self._job_changed, BY_KIND[kind]))
         shared = self.planning.caches
         shared.limit_ranges.subscribe(lambda change: self._limits_changed(change, change.key.namespace))
         shared.runtime_classes.subscribe(lambda change: self._limits_changed(change, None))
+        shared.nodes.subscribe(self._node_changed)
         self.caches.requests.subscribe(self._request_changed)
         self.caches.workloads.subscribe(self._workload_changed)
 
@@ -135,18 +151,34 @@ class QueueController:
     def requester(self, uid: str) -> NodeRequester | None:
         key = self._keys.get(uid)
         workload = self.caches.workloads.get(key) if key is not None else None
-        if workload is None or workload["metadata"]["uid"] != uid:
+        if workload is None or workload.metadata.uid != uid:
             return None
         return NodeRequester(
             gang=gang_key(workload),
-            generation=workload["metadata"].get("generation", 1),
-            owner=reference(workload, kinds.WORKLOAD),
-            about=workload,
+            generation=workload.metadata.generation or 1,
+            owner=workload_reference(workload),
+            about=workload.raw,
             update=lambda: self._update_again(uid),
         )
 
+    def consumers(self, group: str, kind: str, key: Key) -> None:
+        return None
+
     def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         return self._subjects.find(group, kind, key, self.planning.engine, self.clock.now())
+
+    def draft(self, manifest: Json, now: int) -> Gang | None:
+        kind = BY_NAME.get((group_of(manifest), str(manifest.get("kind"))))
+        if kind is None or not is_queued(kind, manifest):
+            return None
+        made = new_workload(kind, manifest, self.caches, self.settings.copied_labels)
+        made["metadata"] |= {
+            "uid": manifest["metadata"]["uid"],
+            "creationTimestamp": manifest["metadata"]["creationTimestamp"],
+        }
+        gang = self.facts.gang(view(StoredWorkload)(made))
+        self.facts.forget(gang.uid)
+        return gang
 
     def collect(self) -> Iterator[Any]:
         return self.metrics.collect()
@@ -155,12 +187,21 @@ class QueueController:
         return self.caches.all
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
+        now = self.clock.now()
         for key in touched:
-            if key in self._gangs:
-                self._refresh(self._gangs[key])
-        for uid in self._incomplete.late(self.clock.now()):  # something has changed: one of them may have to go now
+            gang = self._gangs.get(key)
+            if gang is not None and (self._is_given(gang) or self._telling.is_due(gang, now)):
+                self._refresh(gang)
+        for uid in self._incomplete.late(now):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
         self.reasons.changed(self.planning.turn)
+
+    def _is_given(self, gang: Gang) -> bool:
+        """Was more decided about it than that it waits?"""
+        return (
+            self.decisions.reservation(gang.key, gang.uid) is not None
+            or self.decisions.preempt(gang.key, gang.uid) is not None
+        )
 
     def observed(self, observation: Observation) -> None:
         if isinstance(observation, CalledOff | NotStored | ReservationRefused):
@@ -172,49 +213,83 @@ class QueueController:
         finally:
             self.planning.observe(self.context.observations.take())
 
+    async def _publish_now(self, address: Address) -> None:
+        self._pace.published(address)
+        await self._status.publish(*address)
+
     def _refresh(self, gang: Gang) -> None:
         self.queue.enqueue(Key(gang.namespace, gang.name))
 
     # --- changes
 
     def _workload_changed(self, change: Change) -> None:
-        workload: Json = change.new or change.old
-        key, uid = gang_key(workload), workload["metadata"]["uid"]
+        workload: StoredWorkload = change.new or change.old
+        key, uid = gang_key(workload), workload.metadata.uid
+        self._note_hosts(change.new, change.key)
         if change.new is None:
             self._gangs.pop(key, None)
+            self._telling.forget(key)
+            self._publish(self._status.counts.forget(uid))
             self._keys.pop(uid, None)
             self._incomplete.forget(uid)
             self.facts.forget(uid)
             self.planning.forget(key, uid)
         else:
             self._keys[uid] = change.key
-            self.planning.refresh_requests(uid, workload["metadata"].get("generation", 1))
+            self.planning.refresh_requests(uid, workload.metadata.generation or 1)
             self._update(workload)
             if change.old is None:
-                owner = controller_of(workload)
+                owner = controller_of(workload.metadata)
                 if owner is not None:
-                    self.planning.cluster.refresh_pods(str(owner.get("uid") or ""))
+                    self.planning.cluster.refresh_pods(owner.uid)
+            if self._has_nothing_due(workload):
+                return
         self.queue.enqueue(change.key)
-        for one in filter(None, (change.old, change.new)):
-            self._note_queues_of(one)
 
-    def _update(self, workload: Json) -> None:
+    def _has_nothing_due(self, workload: Workload) -> bool:
+        """A Workload that its maker ends and starts by itself, and about which nothing is decided, to be told or to be
+        asked: as most of thousands. A look would find nothing to do."""
+        metadata, status = workload.metadata, workload.status
+        gang = self._gangs.get(gang_key(workload))
+        if gang is None or metadata.owner_references or metadata.finalizers or metadata.deletion_timestamp:
+            return False
+        if gang.state == "finished":
+            return self.settings.keep_finished_seconds is None and not self.caches.requests_of(workload)
+        if gang.state not in ("waiting", "admitted") or not gang.checks_done or self.settings.pods_ready is not None:
+            return False
+        asked = status.admission_checks or status.requeue_state or workload.spec.maximum_execution_time_seconds
+        if asked or label(workload, kueue_names.JOB_UID) or not workload.spec.active or self._is_given(gang):
+            return False
+        if any(one.type not in ("QuotaReserved", "Admitted") for one in status.conditions or ()):
+            return False
+        if self.caches.job_of(key_of(workload)) is not None or self.caches.stopped_queue(workload) is not None:
+            return False
+        return gang.state == "admitted" or not self._telling.is_due(gang, self.clock.now())
+
+    def _update(self, workload: Workload) -> None:
         """Update the planning loop with what is stored."""
         gang = self.facts.gang(workload)
         self._incomplete.update(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
+        self._telling.update(gang, self._sharing(workload), condition(workload, "QuotaReserved") is not None)
+        self._publish(self._status.update(workload, self.facts.alone(workload)))
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
             for request in self.caches.requests_of(workload):
                 self.planning.refresh_booking(request)
         self.planning.update(gang)
+
+    def _sharing(self, workload: Workload) -> str:
+        """What shares the quota that it waits for: the cohort of its ClusterQueue, or that alone."""
+        queue = self.caches.cluster_queue_of(workload)
+        return "" if queue is None else queue.spec.cohort_name or queue.metadata.name
 
     def _update_again(self, uid: str) -> None:
         workload = self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
         if workload is not None:
             self._update(workload)
 
-    def _update_all(self, workloads: Iterable[Json]) -> None:
+    def _update_all(self, workloads: Iterable[Workload]) -> None:
         for workload in workloads:
             self._update(workload)
             self.queue.enqueue(key_of(workload))
@@ -223,13 +298,53 @@ class QueueController:
         job: Json = change.new or change.old
         if change.new is None:
             self.reconciler.warnings.forget(job["metadata"]["uid"])
+            self._judged.pop(job["metadata"]["uid"], None)
             self.queue.enqueue(self.caches.forget_job(kind, job))
         elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
-            key = self.caches.note_job(kind, job)
-            self.queue.enqueue(key)
-            workload = self.caches.workloads.get(key)
-            if workload is not None and _changes_gang(kind, change.old, job):
-                self._update(workload)
+            claim, judged = claim_of(job), self._judged.get(job["metadata"]["uid"])
+            if not claim or judged == (claim, False):
+                self._take_job(kind, change.old, job)
+            elif judged != (claim, True):
+                self._claims.enqueue((kind.kind, change.key))
+
+    def _take_job(self, kind: GangJob, old: Json | None, job: Json) -> None:
+        key = self.caches.note_job(kind, job)
+        self.queue.enqueue(key)
+        workload = self.caches.workloads.get(key)
+        if workload is not None and _changes_gang(kind, old, job):
+            self._update(workload)
+
+    async def _judge_claim(self, address: Address) -> None:
+        """A job says that another one made it. Where that is not so, or that one is not held, it waits by itself."""
+        kind, key = address
+        job = self.caches.jobs[kind].get(key)
+        if job is None or not claim_of(job):
+            return
+        held = await self._owners.hold(job)
+        self._judged[job["metadata"]["uid"]] = (claim_of(job), held)
+        if not held:
+            self._take_job(BY_KIND[kind], None, job)
+
+    def _node_changed(self, change: Change) -> None:
+        """A node that fails, or comes back: gangs with places on it look again."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _health(old) == _health(new):
+            return
+        for host in {label(one, HOSTNAME) for one in (old, new) if one is not None}:
+            for key in self._on_host.get(host, ()):
+                self.queue.enqueue(key)
+
+    def _note_hosts(self, workload: Workload | None, key: Key) -> None:
+        """Remember on which nodes a gang has places."""
+        hosts = nodes_of(workload) if workload is not None else set()
+        for host in self._hosts_of.pop(key, set()) - hosts:
+            self._on_host[host].discard(key)
+            if not self._on_host[host]:
+                del self._on_host[host]
+        for host in hosts:
+            self._on_host.setdefault(host, set()).add(key)
+        if hosts:
+            self._hosts_of[key] = hosts
 
     def _request_changed(self, change: Change) -> None:
         """Its answer is a check's answer; what it booked is told again with its gang."""
@@ -254,20 +369,21 @@ class QueueController:
             case kinds.RESOURCE_FLAVOR:
                 self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
                 self._note_cluster_queues()
+            case kinds.TOPOLOGY:
+                self._update_or_remove(f"Topology/{name}", obj, read.topology)
+                self._note_cluster_queues()
             case kinds.LOCAL_QUEUE:
                 self._update_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
                 self._update_all(self.caches.workloads.by_index("queue", str(change.key)))
                 for one in filter(None, (change.old, change.new)):
-                    queue = (one.get("spec") or {}).get("clusterQueue")
-                    self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", str(queue or ""))), STATUS_PAUSE)
+                    self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", one.spec.cluster_queue)), STATUS_PAUSE)
             case kinds.ADMISSION_CHECK | kinds.PROVISIONING_REQUEST_CONFIG:
                 self._checks_changed()
             case kinds.NAMESPACE:
                 if obj is None:
                     self.planning.remove_fact(f"Namespace/{name}")
                 else:
-                    labels = dict(obj["metadata"].get("labels") or {})
-                    self.planning.update_fact(Namespace(name=name, labels=labels))
+                    self.planning.update_fact(Namespace(name=name, labels=dict(obj.metadata.labels or {})))
             case kinds.WORKLOAD_PRIORITY_CLASS:
                 self._look_at_class(name)
             case kinds.PRIORITY_CLASS:
@@ -292,14 +408,13 @@ class QueueController:
         """Flavors and checks that are to be deleted stay for as long as a queue names them."""
         for queue in filter(None, (change.old, change.new)):
             for kind in (kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK):
-                for name in named_by(upgrade(queue), kind):
+                for name in named_by(queue, kind):
                     self.statuses.enqueue((kind, Key("", name)))
 
     def _update_cluster_queue(self, name: str) -> None:
-        stored = self.caches.get(kinds.CLUSTER_QUEUE, name)
-        self._update_or_remove(f"ClusterQueue/{name}", stored, self.facts.cluster_queue)
+        self._update_or_remove(f"ClusterQueue/{name}", self.caches.cluster_queue(name), self.facts.cluster_queue)
 
-    def _update_or_remove(self, key: str, obj: Json | None, made: Callable[[Json], Any]) -> None:
+    def _update_or_remove(self, key: str, obj: Any, made: Callable[[Any], Any]) -> None:
         if obj is None:
             self.planning.remove_fact(key)
             return
@@ -310,39 +425,33 @@ class QueueController:
             self.planning.remove_fact(key)
 
     def _checks_changed(self) -> None:
-        for check in self.caches.others[kinds.ADMISSION_CHECK].list():
-            self.statuses.enqueue((kinds.ADMISSION_CHECK, key_of(check)))
+        for check in self.caches.checks:
+            self.statuses.enqueue((kinds.ADMISSION_CHECK, check))
         self._note_cluster_queues()
-        for queue in self.caches.others[kinds.CLUSTER_QUEUE].list():
-            self._update_cluster_queue(queue["metadata"]["name"])
-            if named_by(upgrade(queue), kinds.ADMISSION_CHECK):
-                self._update_all(self._workloads_of(queue["metadata"]["name"]))
+        for queue in self.caches.cluster_queues.list():
+            self._update_cluster_queue(queue.metadata.name)
+            if rules_of(queue):
+                self._update_all(self._workloads_of(queue.metadata.name))
 
-    def _workloads_of(self, cluster_queue: str) -> list[Json]:
+    def _workloads_of(self, cluster_queue: str) -> list[StoredWorkload]:
         found = self.caches.workloads.by_index("reserved", cluster_queue)
-        for local in self.caches.others[kinds.LOCAL_QUEUE].list():
-            if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
-                found += self.caches.workloads.by_index("queue", str(key_of(local)))
-        return list({one["metadata"]["uid"]: one for one in found}.values())
+        for local in self.caches.local_queues_of(cluster_queue):
+            found += self.caches.workloads.by_index("queue", str(key_of(local)))
+        return list({one.metadata.uid: one for one in found}.values())
 
-    def _note_queues_of(self, workload: Json) -> None:
-        pause = STATUS_PAUSE * (1 + len(self.caches.workloads) / MANY)
-        local = self.caches.local_queue(workload)
-        if local is not None:
-            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), pause)
-        name = self.caches.cluster_queue_name(workload)
-        if name:
-            self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", name)), pause)
+    def _publish(self, addresses: Iterable[Address]) -> None:
+        """Numbers of these queues have changed."""
+        for address in addresses:
+            self.statuses.enqueue(address, self._pace.pause(address, self._status.counts.of(*address).is_empty))
 
     def _note_cluster_queues(self) -> None:
-        for queue in self.caches.others[kinds.CLUSTER_QUEUE].list():
-            self.statuses.enqueue((kinds.CLUSTER_QUEUE, key_of(queue)), STATUS_PAUSE)
-            self._note_local_queues(queue["metadata"]["name"])
+        for queue in self.caches.cluster_queues:
+            self.statuses.enqueue((kinds.CLUSTER_QUEUE, queue), STATUS_PAUSE)
+            self._note_local_queues(queue.name)
 
     def _note_local_queues(self, cluster_queue: str) -> None:
-        for local in self.caches.others[kinds.LOCAL_QUEUE].list():
-            if (local.get("spec") or {}).get("clusterQueue") == cluster_queue:
-                self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
+        for local in self.caches.local_queues_of(cluster_queue):
+            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
 
     async def _check_now_and_then(self) -> None:
         """Events wake workloads long before; this finds what they did not: admitted and not started, or undecided."""
@@ -358,11 +467,11 @@ class QueueController:
                         self.queue.enqueue(key)
             self.planning.plan_again()
 
-    def _may_be_stuck(self, workload: Json) -> bool:
+    def _may_be_stuck(self, workload: Workload) -> bool:
         """Neither simply waiting nor simply running nor over: something is due that may have been missed."""
         gang = self._gangs.get(gang_key(workload))
         if gang is None or gang.state in ("finished", "held"):
-            return gang is None or bool(workload["metadata"].get("finalizers"))
+            return gang is None or bool(finalizers(workload))
         if gang.state == "waiting":
             return self.decisions.reservation(gang.key, gang.uid) is not None
         found = self.caches.job_of(key_of(workload))
@@ -376,15 +485,30 @@ def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
     return bool(old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp"))
 
 
+def _health(node: Json) -> tuple[object, ...]:
+    """What of a node says whether it has failed."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return label(node, HOSTNAME), ready, [one.get("key") for one in taints if one.get("effect") == "NoExecute"]
+
+
 def _concerns_us(change: Change) -> bool:
     """False for changes that only say how an object fares; whether it is active does concern those that need it."""
     old, new = change.old, change.new
     if old is None or new is None:
         return True
-    parts = {*old, *new} - {"metadata", "status"}
-    metadata = ("labels", "annotations", "deletionTimestamp")
-    return (
-        any(old.get(part) != new.get(part) for part in parts)
-        or any(old["metadata"].get(part) != new["metadata"].get(part) for part in metadata)
-        or is_active(old) != is_active(new)
-    )
+    if _asked(old) != _asked(new):
+        return True
+    has_state = isinstance(old, ClusterQueue | LocalQueue | AdmissionCheck)
+    return has_state and is_true(old, "Active") != is_true(new, "Active")
+
+
+def _asked(obj: Any) -> list[Any]:
+    """All of an object but what the server and controllers write into it."""
+    if isinstance(obj, dict):  # a kind that the planning loop watches for all
+        named = ("labels", "annotations", "deletionTimestamp")
+        parts = [obj.get(name) for name in sorted(obj) if name not in ("metadata", "status")]
+        return [*parts, *(obj["metadata"].get(name) for name in named)]
+    parts = [getattr(obj, name) for name in obj.__struct_fields__ if name not in ("metadata", "status", "raw")]
+    return [*parts, obj.metadata.labels, obj.metadata.annotations, obj.metadata.deletion_timestamp]

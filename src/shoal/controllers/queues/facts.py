@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
-from shoal.api import kinds
+from shoal.api import kinds, kueue
 from shoal.api.booking import booking_of
 from shoal.api.gang import PREEMPTED_FOR
-from shoal.api.meta import Json
-from shoal.api.objects import annotation, controller_of, key_of
+from shoal.api.kueue_names import PROVISIONING_CHECK
+from shoal.api.kueue_workload import PodSet, Workload
+from shoal.api.meta import Json, controller_of
+from shoal.api.objects import annotation, key_of
 from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
-from shoal.controllers.queues import checks, requests
+from shoal.controllers.queues import checks
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.checks import multikueue
+from shoal.controllers.queues.checks import multikueue, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.engine.kueue import ClusterQueue, order_time, read
+from shoal.controllers.queues.stored import condition, is_true
+from shoal.engine.kueue import ClusterQueue, order_time, read, terms_of
 from shoal.engine.model import Gang
 
 replace = msgspec.structs.replace
@@ -36,7 +40,8 @@ class QueueFacts:
     def __init__(self, caches: QueueCaches, settings: QueueSettings) -> None:
         self._caches = caches
         self._settings = settings
-        self._known: dict[str, tuple[object, Gang]] = {}
+        self._known: dict[str, tuple[str, object, Gang]] = {}
+        """By UID: the revision, what its pods depend on (they are read once for it), and the gang."""
         self._rules = read.PodRules(
             excluded_prefixes=settings.excluded_prefixes,
             partial_admission=settings.partial_admission,
@@ -44,17 +49,18 @@ class QueueFacts:
             requeue_by_creation=settings.pods_ready is not None and settings.pods_ready.requeue_by == "Creation",
         )
 
-    def gang(self, workload: Json) -> Gang:
+    def gang(self, workload: Workload) -> Gang:
         """The gang that this Workload is, as it is stored."""
-        gang = self._read(workload)
-        status = workload.get("status") or {}
+        gang = self.alone(workload)
+        if gang.state == "finished":
+            return gang
         # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
         gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
-        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(workload))
+        cluster_queue = self._caches.cluster_queue_of(workload)
         rules = checks.rules_of(cluster_queue)
         supply = self._settings.supply
         if multikueue.is_held(workload) or multikueue.dispatches(cluster_queue, self._caches):
@@ -65,48 +71,56 @@ class QueueFacts:
             gang = replace(gang, state="held")
         if gang.state in ("waiting", "held"):
             return replace(gang, checks_done=not rules, supply=supply)
-        wanted = checks.applying(rules, checks.flavors_of(cluster_queue), status.get("admission") or {})
-        done = checks.all_ready(status, wanted)
+        wanted = checks.applying(rules, checks.flavors_of(cluster_queue), checks.flavors_used(workload))
+        done = checks.all_ready(workload, wanted) and not terms_of(gang).awaits_places
         gang = replace(gang, checks_done=done, supply=supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
 
-    def _read(self, workload: Json) -> Gang:
+    def alone(self, workload: Workload) -> Gang:
         """What the object alone says: read once per revision, asked for often."""
-        metadata = workload["metadata"]
-        namespace = metadata.get("namespace", "")
+        namespace, uid = workload.metadata.namespace, workload.metadata.uid
         limit_ranges, defaults = self._caches.limit_ranges(namespace), self._caches.pod_defaults(namespace)
         ranges = tuple(one["metadata"].get("resourceVersion") for one in limit_ranges)
-        revision = (metadata.get("resourceVersion"), ranges, defaults.classes)
-        known = self._known.get(metadata["uid"])
-        if known is None or known[0] != revision:
+        owner = controller_of(workload.metadata)
+        shape = (workload.metadata.generation, owner.kind if owner is not None else "", ranges, defaults.classes)
+        known = self._known.get(uid)
+        if known is not None and known[:2] == (workload.metadata.resource_version, shape):
+            return known[2]
+        if is_true(workload, "Finished"):
+            self.forget(uid)
+            return read.ended(workload)
+        same = known is not None and bool(workload.metadata.generation) and known[1] == shape
+        if known is not None and same:
+            gang = read.workload(workload, self._rules, before=known[2])
+        else:
             made = as_stored(with_sidecars(workload, self._settings.ray_sidecars), defaults)
             gang = read.workload(made, replace(self._rules, limit_ranges=limit_ranges))
-            known = self._known[metadata["uid"]] = (revision, gang)
-        return known[1]
+        self._known[uid] = (workload.metadata.resource_version, shape, gang)
+        return gang
 
     def forget(self, uid: str) -> None:
         self._known.pop(uid, None)
 
-    def _is_on_hold(self, workload: Json) -> bool:
+    def _is_on_hold(self, workload: Workload) -> bool:
         """Its job can have no pods until a user changes it: so long it is not considered. Nor is one that is deleted
         and kept by a finalizer."""
         found = self._caches.job_of(key_of(workload))
-        if workload["metadata"].get("deletionTimestamp"):
+        if workload.metadata.deletion_timestamp:
             return True
         return found is not None and (
             found[0].is_on_hold(found[1]) or bool(found[1]["metadata"].get("deletionTimestamp"))
         )
 
-    def _is_counted_by_its_wrapper(self, workload: Json, state: str) -> bool:
+    def _is_counted_by_its_wrapper(self, workload: Workload, state: str) -> bool:
         """From its start until its last pod is gone an AppWrapper's own controller tells its pods and its room; only
         quota is ours to count. Ours is the room of one that is admitted and not started yet."""
-        owner = controller_of(workload)
-        if owner is None or owner.get("kind") != kinds.APP_WRAPPER_V1BETA2.kind:
+        owner = controller_of(workload.metadata)
+        if owner is None or owner.kind != kinds.APP_WRAPPER_V1BETA2.kind:
             return False
         found = self._caches.job_of(key_of(workload))
         return state == "stopping" or found is None or not found[0].is_suspended(found[1])
 
-    def _on_booked_room(self, gang: Gang, workload: Json, wanted: list[str]) -> Gang:
+    def _on_booked_room(self, gang: Gang, workload: Workload, wanted: list[str]) -> Gang:
         """Nodes were provided for it: it goes first on those. An autoscaler that keeps no book vouches for the room."""
         live = requests.live_requests(self._caches.requests_of(workload), workload, wanted)
         if not live:
@@ -117,40 +131,47 @@ class QueueFacts:
         new = Counter(pool for one in bookings if one is not None for pool in one.new.values())
         return replace(gang, obtaining=dict(new) or {"": 0})  # no new node: its room is on nodes that are there
 
-    def cluster_queue(self, stored: Json) -> ClusterQueue:
+    def cluster_queue(self, stored: kueue.ClusterQueue) -> ClusterQueue:
         """Raises BadInput where it cannot be read."""
         fact = read.cluster_queue(stored)
         problem = "; ".join(text for _, text in check_problems(stored, self._caches))
-        if stored["metadata"].get("deletionTimestamp"):
-            return replace(fact, stopped=True, problem=problem)
-        return replace(fact, problem=problem)
+        fact = replace(
+            fact,
+            problem=problem,
+            places_later=self._provisioned(stored),
+            places_elsewhere=multikueue.dispatches(stored, self._caches),
+        )
+        return replace(fact, stopped=True) if stored.metadata.deletion_timestamp else fact
+
+    def _provisioned(self, stored: kueue.ClusterQueue) -> frozenset[str]:
+        """Flavors whose nodes a provisioning check brings: places on them are found once they are there."""
+        found: set[str] = set()
+        every = checks.flavors_of(stored)
+        for name, flavors in checks.rules_of(stored).items():
+            check = self._caches.check(name)
+            if check is not None and check.spec.controller_name == PROVISIONING_CHECK:
+                found.update(flavors or every)
+        return frozenset(found)
 
 
-def as_stored(workload: Json, defaults: Defaults) -> Json:
+def as_stored(workload: Workload, defaults: Defaults) -> Workload:
     """The Workload with its pods as the API server will store them: what they leave out is filled in."""
-    spec = workload.get("spec") or {}
-    if defaults == NOTHING or not spec.get("podSets"):
+    if defaults == NOTHING:
         return workload
-    pod_sets = [
-        {**one, "template": completed(one["template"], defaults)} if isinstance(one.get("template"), dict) else one
-        for one in spec["podSets"]
-    ]
-    return {**workload, "spec": {**spec, "podSets": pod_sets}}
+    return _with_templates(workload, lambda one: completed(one.template, defaults))
 
 
-def with_sidecars(workload: Json, sidecars: RaySidecars) -> Json:
+def with_sidecars(workload: Workload, sidecars: RaySidecars) -> Workload:
     """The Workload of a Ray cluster with what the operator will add to its pods."""
-    owner = controller_of(workload)
-    if owner is None or owner.get("kind") not in ("RayCluster", "RayJob"):
+    owner = controller_of(workload.metadata)
+    if owner is None or owner.kind not in ("RayCluster", "RayJob"):
         return workload
-    spec = workload.get("spec") or {}
-    pod_sets = [
-        {**one, "template": _as_made(str(one.get("name")), one["template"], sidecars)}
-        if isinstance(one.get("template"), dict)
-        else one
-        for one in spec.get("podSets") or ()
-    ]
-    return {**workload, "spec": {**spec, "podSets": pod_sets}}
+    return _with_templates(workload, lambda one: _as_made(one.name, one.template, sidecars))
+
+
+def _with_templates(workload: Workload, made: Callable[[PodSet], Json]) -> Workload:
+    pod_sets = tuple(replace(one, template=made(one)) if one.template else one for one in workload.spec.pod_sets)
+    return replace(workload, spec=replace(workload.spec, pod_sets=pod_sets))
 
 
 def _as_made(pod_set: str, template: Json, sidecars: RaySidecars) -> Json:
@@ -158,14 +179,14 @@ def _as_made(pod_set: str, template: Json, sidecars: RaySidecars) -> Json:
     return ray.as_made(role, template, sidecars, only_named=True)
 
 
-def check_problems(cluster_queue: Json, caches: QueueCaches) -> list[tuple[str, str]]:
+def check_problems(cluster_queue: kueue.ClusterQueue, caches: QueueCaches) -> list[tuple[str, str]]:
     """Reason and text, for the admission checks that the queue names and that are not there or do not work."""
     missing, inactive = [], []
     for name in checks.rules_of(cluster_queue):
-        found = caches.get(kinds.ADMISSION_CHECK, name)
+        found = caches.check(name)
         if found is None:
             missing.append(name)
-        elif not is_active(found):
+        elif not is_true(found, "Active"):
             inactive.append(name)
     problems = []
     if missing:
@@ -179,23 +200,17 @@ def check_problems(cluster_queue: Json, caches: QueueCaches) -> list[tuple[str, 
     return problems
 
 
-def is_active(obj: Json) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Active" and one.get("status") == "True" for one in conditions)
-
-
-def preemptor_of(workload: Json) -> str:
+def preemptor_of(workload: Workload) -> str:
     """UID of the gang that it was evicted for, until it holds quota again."""
-    for one in (workload.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "Evicted" and one.get("status") == "True" and one.get("reason") == "Preempted":
-            uid, _, moment = annotation(workload, PREEMPTED_FOR).rpartition("@")
-            if uid and moment == one.get("lastTransitionTime"):
-                return uid
-            found = _PREEMPTOR.search(str(one.get("message") or ""))
-            return found[1] if found else ""
-    return ""
+    evicted = condition(workload, "Evicted")
+    if evicted is None or evicted.status != "True" or evicted.reason != "Preempted":
+        return ""
+    uid, _, moment = annotation(workload, PREEMPTED_FOR).rpartition("@")
+    if uid and moment == evicted.last_transition_time:
+        return uid
+    found = _PREEMPTOR.search(evicted.message)
+    return found[1] if found else ""
 
 
-def gang_key(workload: Json) -> str:
-    key = key_of(workload)
-    return f"Workload/{key.namespace}/{key.name}"
+def gang_key(workload: Workload) -> str:
+    return f"Workload/{workload.metadata.namespace}/{workload.metadata.name}"

@@ -24,6 +24,7 @@ class InjectedInfo(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     tolerations: tuple[Json, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
 
 
 class StartError(ShoalError):
@@ -42,6 +43,10 @@ def merged(template: Json, info: InjectedInfo) -> Json:
     extra = [one for one in info.tolerations if one not in (spec.get("tolerations") or ())]
     if extra:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *extra]
+    held = [one.get("name") for one in spec.get("schedulingGates") or ()]
+    gates = [{"name": name} for name in info.scheduling_gates if name not in held]
+    if gates:
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), *gates]
     return made
 
 

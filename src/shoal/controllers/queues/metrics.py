@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shoal.api import kinds
-from shoal.api.kueue_convert import upgrade
-from shoal.api.meta import Json
-from shoal.api.times import parse_time
+from shoal.api.kueue import ClusterQueue
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.checks.draft import SECOND, Draft
-from shoal.controllers.queues.facts import is_active
+from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
+from shoal.controllers.queues.quota_metrics import quota_families
+from shoal.controllers.queues.stored import created_at, is_true
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
 _ROLE = "standalone"
@@ -43,7 +41,7 @@ class Waits:
 
 
 class QueueMetrics:
-    def __init__(self, caches: QueueCaches, problems: Callable[[Json], list[tuple[str, str]]]) -> None:
+    def __init__(self, caches: QueueCaches, problems: Callable[[ClusterQueue], list[tuple[str, str]]]) -> None:
         self._caches = caches
         self._problems = problems
         self.reserved: Counter[str] = Counter()
@@ -53,24 +51,25 @@ class QueueMetrics:
         self.preempted: Counter[tuple[str, str]] = Counter()
         self.reserved_wait, self.admitted_wait = Waits(), Waits()
 
-    def stored(self, draft: Draft) -> None:
+    def stored(self, draft: WorkloadDraft) -> None:
         """A Workload's status was written."""
-        before = Draft({**draft.obj, "status": draft.before}, draft.now)
-        admission = draft.get("admission") or draft.before.get("admission") or {}
-        queue = str(admission.get("clusterQueue") or self._caches.cluster_queue_name(draft.obj))
+        before = draft.workload
+        admission = draft.get("admission") or {}
+        queue = str(admission.get("clusterQueue") or self._caches.cluster_queue_name(before))
+        waited = draft.now - created_at(before)
 
         def became(kind: str) -> bool:
-            return draft.is_true(kind) and not before.is_true(kind)
+            return draft.is_true(kind) and not is_true(before, kind)
 
         if became("QuotaReserved"):
             self.reserved[queue] += 1
-            self.reserved_wait.add(queue, draft.now - parse_time(draft.obj["metadata"]["creationTimestamp"]))
+            self.reserved_wait.add(queue, waited)
         if became("Admitted"):
             self.admitted[queue] += 1
-            self.admitted_wait.add(queue, draft.now - parse_time(draft.obj["metadata"]["creationTimestamp"]))
+            self.admitted_wait.add(queue, waited)
         if became("Finished"):
             self.finished[queue] += 1
-        if became("Evicted") and before.is_true("QuotaReserved"):
+        if became("Evicted") and is_true(before, "QuotaReserved"):
             self.evicted[queue, draft.reason("Evicted")] += 1
         if became("Preempted"):
             self.preempted[queue, draft.reason("Preempted")] += 1
@@ -106,27 +105,28 @@ class QueueMetrics:
                 spread.add_metric([queue, _ROLE], waits.buckets(queue), waits.sums[queue])
             yield spread
         yield from self._gauges(GaugeMetricFamily)
+        yield from quota_families(self._caches)
 
     def _gauges(self, family: Any) -> Iterator[Any]:
         shown = {
-            "pending": ("kueue_pending_workloads", "Workloads that wait for quota."),
-            "reserving": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
-            "admitted": ("kueue_admitted_active_workloads", "Workloads that are admitted."),
+            "pending_workloads": ("kueue_pending_workloads", "Workloads that wait for quota."),
+            "reserving_workloads": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
+            "admitted_workloads": ("kueue_admitted_active_workloads", "Workloads that are admitted."),
         }
-        queues = self._caches.others[kinds.CLUSTER_QUEUE].list()
-        for word, (name, text) in shown.items():
-            labels = ["cluster_queue", *(["status"] if word == "pending" else []), "replica_role"]
+        queues = self._caches.cluster_queues.list()
+        for field, (name, text) in shown.items():
+            is_pending = field == "pending_workloads"
+            labels = ["cluster_queue", *(["status"] if is_pending else []), "replica_role"]
             gauge = family(name, text, labels=labels)
             for queue in queues:
-                value = (queue.get("status") or {}).get(f"{word}Workloads") or 0
-                state = ["active" if is_active(queue) else "inadmissible"] if word == "pending" else []
-                gauge.add_metric([queue["metadata"]["name"], *state, _ROLE], value)
+                state = ["active" if is_true(queue, "Active") else "inadmissible"] if is_pending else []
+                gauge.add_metric([queue.metadata.name, *state, _ROLE], getattr(queue.status, field))
             yield gauge
         status = family("kueue_cluster_queue_status", "1 for the state a queue is in.",
                         labels=["cluster_queue", "status", "replica_role"])  # fmt: skip
         for queue in queues:
-            now = "terminating" if queue["metadata"].get("deletionTimestamp") else "active"
-            now = "pending" if now == "active" and self._problems(upgrade(queue)) else now
+            now = "terminating" if queue.metadata.deletion_timestamp else "active"
+            now = "pending" if now == "active" and self._problems(queue) else now
             for one in ("pending", "active", "terminating"):
-                status.add_metric([queue["metadata"]["name"], one, _ROLE], int(one == now))
+                status.add_metric([queue.metadata.name, one, _ROLE], int(one == now))
         yield status

@@ -6,37 +6,38 @@ Asked by the reconciler before it lets go of quota or of the Workload itself.
 from __future__ import annotations
 
 from shoal.api import kueue_names
-from shoal.api.meta import Json
-from shoal.api.objects import controller_of, group_of, label
+from shoal.api.kueue_workload import Workload
+from shoal.api.meta import controller_of
+from shoal.api.objects import label
 from shoal.controllers.queues.checks import multikueue
-from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.stored import is_true
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
 
-def is_orphan(workload: Json) -> bool:
+def is_orphan(workload: Workload) -> bool:
     """Made for a job that has let it go."""
-    return not workload["metadata"].get("ownerReferences") and bool(label(workload, kueue_names.JOB_UID))
+    return not workload.metadata.owner_references and bool(label(workload, kueue_names.JOB_UID))
 
 
-def cannot_have_started(workload: Json) -> bool:
+def cannot_have_started(workload: Workload) -> bool:
     """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
-    return _job_kind(workload) is not None or multikueue.is_copy(workload) or not Draft(workload, 0).is_true("Admitted")
+    return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
-async def has_left_its_queue(client: Client, workload: Json) -> bool:
+async def has_left_its_queue(client: Client, workload: Workload) -> bool:
     """Is its job there, and names no queue any more? Then we do not watch it, and it needs no quota of ours."""
-    owner, kind = controller_of(workload), _job_kind(workload)
+    owner, kind = controller_of(workload.metadata), _job_kind(workload)
     if owner is None or kind is None:
         return False
     try:
-        job = await client.get(kind.kind, owner["name"], workload["metadata"]["namespace"])
+        job = await client.get(kind.kind, owner.name, workload.metadata.namespace)
     except (NotFound, Forbidden):
         return False
-    return bool(job["metadata"]["uid"] == owner.get("uid")) and not label(job, kueue_names.QUEUE)
+    return bool(job["metadata"]["uid"] == owner.uid) and not label(job, kueue_names.QUEUE)
 
 
-def _job_kind(workload: Json) -> GangJob | None:
-    owner = controller_of(workload)
-    return BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner is not None else None
+def _job_kind(workload: Workload) -> GangJob | None:
+    owner = controller_of(workload.metadata)
+    return BY_NAME.get((owner.api_version.partition("/")[0], owner.kind)) if owner is not None else None

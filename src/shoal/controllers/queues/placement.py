@@ -1,55 +1,51 @@
-"""What users may ask of a queue about where pods go, and that these queues do not do: it is said, never passed over.
-
-Called by admission. A gang that must be kept together by topology would start anywhere, so it is refused; what was only
-preferred, and claims on devices that no quota counts, draw a warning that kubectl prints.
-"""
+"""What users ask of a queue about where pods go: topology annotations that cannot be met are refused, and what has no
+effect is said, never passed over. Called by admission."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from shoal.api.meta import Json
-
-_PREFIX = "kueue.x-k8s.io/podset-"
-REQUIRED = tuple(
-    f"{_PREFIX}{name}"
-    for name in ("required-topology", "slice-required-topology", "slice-required-topology-constraints", "slice-size")
-)
-WISHED = (f"{_PREFIX}preferred-topology", f"{_PREFIX}unconstrained-topology")
-_IN_WORKLOADS = ("required", "preferred", "podSetSliceRequiredTopology", "podsetSliceRequiredTopologyConstraints")
-_UNDONE = "these queues do not place pods by topology"
+from shoal.api.topology_annotations import TemplateOf, topology_problems
+from shoal.controllers.queues.jobs import GangJob
+from shoal.errors import BadInput
 
 
-def problems(templates: Iterable[Json]) -> list[str]:
-    """Annotations of pod templates that demand a topology."""
-    asked = {name for template in templates for name in _annotations(template)}
-    return [f"annotation {name}: {_UNDONE} yet; remove it" for name in REQUIRED if name in asked]
+@runtime_checkable
+class WithTemplatePaths(Protocol):
+    """A kind of job that says where its pod templates stand, in the order of its pod sets."""
+
+    def template_paths(self, job: Json) -> list[str]: ...
+
+
+def problems(kind: GangJob, job: Json) -> list[str]:
+    """What is wrong with the topology annotations of its templates."""
+    try:
+        pod_sets = kind.pod_sets(job)
+        paths = kind.template_paths(job) if isinstance(kind, WithTemplatePaths) else []
+    except (BadInput, TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return []  # the check of its shape says so
+    if len(paths) != len(pod_sets):
+        paths = [f"podSets[{one['name']}].template" for one in pod_sets]
+    return topology_problems(
+        [
+            TemplateOf(f"{path}.metadata.annotations", one.get("template") or {}, one["count"])
+            for path, one in zip(paths, pod_sets, strict=True)
+        ]
+    )
 
 
 def warnings(templates: Iterable[Json]) -> tuple[str, ...]:
-    """Wishes and claims that have no effect."""
-    templates = list(templates)
-    asked = {name for template in templates for name in _annotations(template)}
-    found = [f"annotation {name} has no effect: {_UNDONE} yet" for name in WISHED if name in asked]
+    """Claims that have no effect."""
     if any((template.get("spec") or {}).get("resourceClaims") for template in templates):
-        found.append("spec.resourceClaims: devices claimed this way are not counted against quota yet")
-    return tuple(found)
+        return ("spec.resourceClaims: devices claimed this way are not counted against quota yet",)
+    return ()
 
 
 def warnings_of_object(obj: Json) -> tuple[str, ...]:
-    """The same of a Workload that a user made, and of a flavor that names a topology."""
-    spec = obj.get("spec") or {}
-    if obj.get("kind") == "ResourceFlavor" and spec.get("topologyName"):
-        return (f"spec.topologyName has no effect: {_UNDONE} yet",)
+    """The same of a Workload that a user made."""
     if obj.get("kind") != "Workload":
         return ()
-    pod_sets = spec.get("podSets") or []
-    asked = sorted({name for one in pod_sets for name in _IN_WORKLOADS if (one.get("topologyRequest") or {}).get(name)})
-    found = [f"topologyRequest.{name} has no effect: {_UNDONE} yet" for name in asked]
-    claims = warnings({"spec": (one.get("template") or {}).get("spec")} for one in pod_sets)
-    return (*found, *claims)
-
-
-def _annotations(template: Json) -> Json:
-    found: Json = (template.get("metadata") or {}).get("annotations") or {}
-    return found
+    pod_sets = (obj.get("spec") or {}).get("podSets") or []
+    return warnings({"spec": (one.get("template") or {}).get("spec")} for one in pod_sets)

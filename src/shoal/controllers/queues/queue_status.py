@@ -1,26 +1,39 @@
 """What queues and checks show of themselves: are they active, which gangs wait, which hold how much.
 
-Recomputed from the caches for one object at a time and written only where it differs. Decides nothing.
+Made for one object at a time, its numbers from what is counted with every change (`counts.py`), and written only where
+it differs. Decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from shoal.api import kinds, kueue_names
 from shoal.api.kind import Key, Kind
-from shoal.api.kueue import MOST_FLAVORS
-from shoal.api.kueue_convert import upgrade
+from shoal.api.kueue import MOST_FLAVORS, ClusterQueue, LocalQueue
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
+from shoal.api.objects import finalizers, key_of
 from shoal.api.quantity import amount, show
-from shoal.controllers.queues.checks import BY_CONTROLLER, rules_of
+from shoal.controllers.queues.caches import is_stopped
+from shoal.controllers.queues.checks import BY_CONTROLLER, flavors_of, rules_of
 from shoal.controllers.queues.checks.draft import Draft
+from shoal.controllers.queues.checks.provisioning import config_named, config_of
 from shoal.controllers.queues.context import QueueContext
+from shoal.controllers.queues.counts import Address, QueueCounts, QueueShare, QueueTally, Usage, usage_of
 from shoal.controllers.queues.facts import check_problems
-from shoal.controllers.queues.provisioning import config_of
+from shoal.controllers.queues.stored import (
+    StoredCheck,
+    StoredClusterQueue,
+    StoredFlavor,
+    StoredLocalQueue,
+    is_true,
+)
+from shoal.engine.model import Gang
 from shoal.kube.errors import Forbidden, NotFound
 
-Usage = dict[tuple[str, str], int]
+Published = StoredClusterQueue | StoredLocalQueue | StoredCheck | StoredFlavor
 KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
 """What stays until nothing uses it."""
 
@@ -29,9 +42,23 @@ class QueueStatus:
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self._caches = context.caches
+        self.counts = QueueCounts()
+
+    def update(self, workload: Workload, gang: Gang) -> tuple[Address, ...]:
+        """Count a Workload as it is stored; `gang` is what it alone says. Returns the queues that are to publish it."""
+        holds = gang.state in ("reserved", "admitted", "stopping")
+        part = QueueShare(
+            local_queue=Key(workload.metadata.namespace, gang.queue),
+            cluster_queue=self._caches.cluster_queue_name(workload),
+            pending=gang.state in ("waiting", "held") and workload.spec.active,
+            holds=holds,
+            admitted=holds and is_true(workload, "Admitted"),
+            usage=usage_of(gang) if holds else {},
+        )
+        return self.counts.update(gang.uid, part)
 
     async def publish(self, kind: Kind, key: Key) -> None:
-        obj = self._caches.others[kind].get(key)
+        obj: Published | None = self._caches.others[kind].get(key)
         if obj is None:
             return
         if kind in KEPT:
@@ -39,97 +66,81 @@ class QueueStatus:
             if kept is None:
                 return
             obj = kept
-        draft = Draft(obj, self._context.clock.now())
-        match kind:
-            case kinds.CLUSTER_QUEUE:
-                self._cluster_queue(draft)
-            case kinds.LOCAL_QUEUE:
-                self._local_queue(draft)
-            case kinds.ADMISSION_CHECK:
-                self._check(draft)
+        draft = Draft(obj.raw, self._context.clock.now())
+        match obj:
+            case StoredClusterQueue():
+                self._cluster_queue(draft, obj)
+            case StoredLocalQueue():
+                self._local_queue(draft, obj)
+            case StoredCheck():
+                self._check(draft, obj)
         if draft.change:
             try:
-                stored = await self._context.writer.patch(kind, obj, {"status": draft.change}, subresource="status")
+                stored = await self._context.writer.patch(kind, obj.raw, {"status": draft.change}, subresource="status")
             except NotFound:
                 return
             self._caches.others[kind].note_write(stored)
 
     # --- each kind
 
-    def _check(self, draft: Draft) -> None:
-        spec = draft.obj.get("spec") or {}
-        if (ours := BY_CONTROLLER.get(str(spec.get("controllerName")))) is not None:
-            problem = ours.problem(draft.obj)
+    def _check(self, draft: Draft, check: StoredCheck) -> None:
+        if (ours := BY_CONTROLLER.get(check.spec.controller_name)) is not None:
+            problem = ours.problem(check.raw)
             state = ("Active", "The admission check is active") if not problem else ("BadParametersRef", problem)
             draft.put("Active", not problem, *state)
             return
-        if spec.get("controllerName") != kueue_names.PROVISIONING_CHECK:
+        if check.spec.controller_name != kueue_names.PROVISIONING_CHECK:
             return
-        if config_of(draft.obj, self._caches) is not None:
+        if config_of(check, self._caches) is not None:
             draft.put("Active", True, "Active", "The admission check is active")
             return
-        parameters = spec.get("parameters") or {}
-        name = parameters.get("name") or ""
+        name = config_named(check)
         message = (
             f'ProvisioningRequestConfig.kueue.x-k8s.io "{name}" not found'
-            if parameters.get("kind") == "ProvisioningRequestConfig" and parameters.get("apiGroup") == kueue_names.GROUP
+            if name is not None
             else "spec.parameters must name a ProvisioningRequestConfig of kueue.x-k8s.io"
         )
         draft.put("Active", False, "BadParametersRef", message)
 
-    def _cluster_queue(self, draft: Draft) -> None:
-        name = draft.obj["metadata"]["name"]
-        problems = self.problems(upgrade(draft.obj))
-        if draft.obj["metadata"].get("deletionTimestamp"):
+    def _cluster_queue(self, draft: Draft, queue: ClusterQueue) -> None:
+        name = queue.metadata.name
+        problems = self.problems(queue)
+        if queue.metadata.deletion_timestamp:
             draft.put("Active", False, "Terminating", "Can't admit new workloads; clusterQueue is terminating")
         elif problems:
             parts = ", ".join(text for _, text in problems)
             draft.put("Active", False, problems[0][0], f"Can't admit new workloads: {parts}.")
         else:
             draft.put("Active", True, "Ready", "Can admit new workloads")
-        queues = [
-            one
-            for one in self._caches.others[kinds.LOCAL_QUEUE].list()
-            if (one.get("spec") or {}).get("clusterQueue") == name
-        ]
-        waiting = [one for queue in queues for one in self._in_queue(queue)]
-        reserving = self._caches.workloads.by_index("reserved", name)
-        self._count(draft, waiting, reserving)
-        quotas = _quotas(draft.obj)
-        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(reserving)), borrows=True))
-        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(reserving)), borrows=True))
+        _count(draft, self.counts.of(kinds.CLUSTER_QUEUE, Key("", name)), _quotas(queue), borrows=True)
 
-    def _local_queue(self, draft: Draft) -> None:
-        obj = draft.obj
-        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, str((obj.get("spec") or {}).get("clusterQueue") or ""))
-        if ((obj.get("spec") or {}).get("stopPolicy") or "None") != "None":
+    def _local_queue(self, draft: Draft, queue: LocalQueue) -> None:
+        cluster_queue = self._caches.cluster_queue(queue.spec.cluster_queue)
+        if is_stopped(queue):
             draft.put("Active", False, "Stopped", "LocalQueue is stopped")
         elif cluster_queue is None:
             draft.put("Active", False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
-        elif self.problems(cluster_queue) or cluster_queue["metadata"].get("deletionTimestamp"):
+        elif self.problems(cluster_queue) or cluster_queue.metadata.deletion_timestamp:
             draft.put("Active", False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
         else:
             draft.put("Active", True, "Ready", "Can submit new workloads to localQueue")
-        mine = self._in_queue(obj)
-        self._count(draft, mine, mine)
-        quotas = _quotas(cluster_queue or {})
-        draft.set("flavorsReservation", _flavors(quotas, _usage(_holding(mine)), borrows=False)[:MOST_FLAVORS])
-        draft.set("flavorsUsage", _flavors(quotas, _usage(_admitted(mine)), borrows=False)[:MOST_FLAVORS])
+        quotas = dict(islice(_quotas(cluster_queue).items(), MOST_FLAVORS))
+        _count(draft, self.counts.of(kinds.LOCAL_QUEUE, key_of(queue)), quotas, borrows=False)
 
     # --- staying while in use
 
-    async def _keep_while_used(self, kind: Kind, obj: Json) -> Json | None:
+    async def _keep_while_used(self, kind: Kind, obj: Published) -> Published | None:
         """As Kueue: queues, flavors and checks have a finalizer, which goes after the last use once they are deleted.
 
         Returns the object as it is stored then; None where it may be gone.
         """
-        held = obj["metadata"].get("finalizers") or []
-        leaving = bool(obj["metadata"].get("deletionTimestamp"))
-        if leaving == (kueue_names.IN_USE not in held) or (leaving and self._is_used(kind, obj["metadata"]["name"])):
+        held = finalizers(obj)
+        leaving = bool(obj.metadata.deletion_timestamp)
+        if leaving == (kueue_names.IN_USE not in held) or (leaving and self._is_used(kind, obj.metadata.name)):
             return obj
         wanted = [one for one in held if one != kueue_names.IN_USE] if leaving else [*held, kueue_names.IN_USE]
         try:
-            stored = await self._context.writer.patch(kind, obj, {"metadata": {"finalizers": wanted or None}})
+            answer = await self._context.writer.patch(kind, obj.raw, {"metadata": {"finalizers": wanted or None}})
         except NotFound:
             return None
         except Forbidden:
@@ -138,91 +149,54 @@ class QueueStatus:
             return obj  # rights from an older installation: nothing but this depends on them
         if leaving:
             return None
-        self._caches.others[kind].note_write(stored)
+        cache = self._caches.others[kind]
+        stored: Published = cache.as_held(answer)
+        cache.note_write(stored)
         return stored
 
     def _is_used(self, kind: Kind, name: str) -> bool:
         if kind == kinds.CLUSTER_QUEUE:
-            return bool(_holding(self._caches.workloads.by_index("reserved", name)))
-        queues = map(upgrade, self._caches.others[kinds.CLUSTER_QUEUE].list())
-        return any(name in named_by(queue, kind) for queue in queues)
+            return self.counts.of(kind, Key("", name)).reserving > 0
+        return any(name in named_by(queue, kind) for queue in self._caches.cluster_queues.list())
 
     # --- parts
 
-    def problems(self, cluster_queue: Json) -> list[tuple[str, str]]:
+    def problems(self, cluster_queue: ClusterQueue) -> list[tuple[str, str]]:
         """Reason and text of all that keeps a queue from admitting, the first in Kueue's order first."""
-        spec = cluster_queue.get("spec") or {}
         found = []
-        if (spec.get("stopPolicy") or "None") != "None":
+        if is_stopped(cluster_queue):
             found.append(("Stopped", "is stopped"))
-        missing = sorted(
-            name for name in _named_flavors(cluster_queue) if self._caches.get(kinds.RESOURCE_FLAVOR, name) is None
-        )
+        missing = sorted(name for name in flavors_of(cluster_queue) if self._caches.flavor(name) is None)
         if missing:
             found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
-        return found + check_problems(cluster_queue, self._caches)
+        return found + check_problems(cluster_queue, self._caches) + self._missing_topologies(cluster_queue)
 
-    def _in_queue(self, queue: Json) -> list[Json]:
-        metadata = queue["metadata"]
-        return self._caches.workloads.by_index("queue", f"{metadata.get('namespace', '')}/{metadata['name']}")
-
-    def _count(self, draft: Draft, waiting: list[Json], reserving: list[Json]) -> None:
-        draft.status["pendingWorkloads"] = sum(1 for one in waiting if _is_pending(one))
-        draft.status["reservingWorkloads"] = len(_holding(reserving))
-        draft.status["admittedWorkloads"] = len(_admitted(reserving))
-
-
-def _true(workload: Json, kind: str) -> bool:
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == kind and one.get("status") == "True" for one in conditions)
+    def _missing_topologies(self, cluster_queue: ClusterQueue) -> list[tuple[str, str]]:
+        found = []
+        for name in sorted(flavors_of(cluster_queue)):
+            flavor = self._caches.flavor(name)
+            topology = flavor.spec.topology_name if flavor is not None else None
+            if topology and self._caches.topologies.get(Key("", topology)) is None:
+                found.append(("TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'))
+        return found
 
 
-def _is_pending(workload: Json) -> bool:
-    active = (workload.get("spec") or {}).get("active") is not False
-    return active and not _true(workload, "Finished") and not _true(workload, "QuotaReserved")
+def _count(draft: Draft, tally: QueueTally, quotas: dict[str, dict[str, int]], *, borrows: bool) -> None:
+    draft.status["pendingWorkloads"] = tally.pending
+    draft.status["reservingWorkloads"] = tally.reserving
+    draft.status["admittedWorkloads"] = tally.admitted
+    draft.set("flavorsReservation", _flavors(quotas, tally.reserved, borrows=borrows))
+    draft.set("flavorsUsage", _flavors(quotas, tally.used, borrows=borrows))
 
 
-def _holding(workloads: Iterable[Json]) -> list[Json]:
-    return [one for one in workloads if _true(one, "QuotaReserved") and not _true(one, "Finished")]
-
-
-def _admitted(workloads: Iterable[Json]) -> list[Json]:
-    return [one for one in _holding(workloads) if _true(one, "Admitted")]
-
-
-def _usage(workloads: list[Json]) -> Usage:
-    used: Usage = {}
-    for workload in workloads:
-        status = workload.get("status") or {}
-        left_of = _left_of(workload)
-        for entry in (status.get("admission") or {}).get("podSetAssignments") or ():
-            flavors, count = entry.get("flavors") or {}, int(entry.get("count", 1))
-            left = min(count, left_of.get(str(entry.get("name")), count))
-            for resource, text in (entry.get("resourceUsage") or {}).items():
-                if resource in flavors:
-                    at = (flavors[resource], resource)
-                    whole = amount(resource, text)
-                    used[at] = used.get(at, 0) + (whole if not count else whole * left // count)
-    return used
-
-
-def _left_of(workload: Json) -> dict[str, int]:
-    """Pod set name to the pods that are not done yet."""
-    done = {one["name"]: int(one.get("count") or 0) for one in workload["status"].get("reclaimablePods") or ()}
-    pod_sets = (workload.get("spec") or {}).get("podSets") or ()
-    sizes = {str(one.get("name") or "main"): int(one.get("count", 1)) for one in pod_sets}
-    return {name: max(0, size - done.get(name, 0)) for name, size in sizes.items()}
-
-
-def _quotas(cluster_queue: Json) -> dict[str, dict[str, int]]:
+def _quotas(cluster_queue: ClusterQueue | None) -> dict[str, dict[str, int]]:
     """Flavor name to nominal quota by resource, in the order of the queue's spec."""
-    found: dict[str, dict[str, int]] = {}
-    for group in (cluster_queue.get("spec") or {}).get("resourceGroups") or ():
-        for flavor in group.get("flavors") or ():
-            found[flavor["name"]] = {
-                one["name"]: amount(one["name"], one.get("nominalQuota", 0)) for one in flavor.get("resources") or ()
-            }
-    return found
+    groups = cluster_queue.spec.resource_groups if cluster_queue is not None else None
+    return {
+        flavor.name: {one.name: amount(one.name, one.nominal_quota) for one in flavor.resources}
+        for group in groups or ()
+        for flavor in group.flavors
+    }
 
 
 def _flavors(quotas: dict[str, dict[str, int]], used: Usage, *, borrows: bool) -> list[Json]:
@@ -239,11 +213,6 @@ def _flavors(quotas: dict[str, dict[str, int]], used: Usage, *, borrows: bool) -
     return made
 
 
-def named_by(cluster_queue: Json, kind: Kind) -> set[str]:
-    """The ResourceFlavors or AdmissionChecks that a queue, in today's spelling, names."""
-    return set(rules_of(cluster_queue)) if kind == kinds.ADMISSION_CHECK else _named_flavors(cluster_queue)
-
-
-def _named_flavors(cluster_queue: Json) -> set[str]:
-    groups = (cluster_queue.get("spec") or {}).get("resourceGroups") or ()
-    return {str(flavor.get("name")) for group in groups for flavor in group.get("flavors") or ()}
+def named_by(cluster_queue: ClusterQueue, kind: Kind) -> Iterable[str]:
+    """The ResourceFlavors or AdmissionChecks that a queue names."""
+    return rules_of(cluster_queue) if kind == kinds.ADMISSION_CHECK else flavors_of(cluster_queue)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shoal.api.objects import key_of
 from shoal.api.times import seconds_text
-from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.settings import PodsReady
 
 NOT_READY = "Not all pods are ready or succeeded"
@@ -13,7 +14,7 @@ READY = "All pods reached readiness and the workload is running"
 LOST = "At least one pod has failed, waiting for recovery"
 
 
-def note(draft: Draft, ready: bool | None) -> None:
+def note(draft: WorkloadDraft, ready: bool | None) -> None:
     if not draft.is_true("Admitted"):
         if draft.condition("QuotaReserved") is not None:
             draft.put("PodsReady", False, "WaitForStart", NOT_READY)
@@ -30,7 +31,7 @@ def note(draft: Draft, ready: bool | None) -> None:
         draft.put("PodsReady", False, "WaitForStart", NOT_READY)
 
 
-def enforce(draft: Draft, rules: PodsReady, evict: Callable[[Draft, str, str, str], None]) -> None:
+def enforce(draft: WorkloadDraft, rules: PodsReady, evict: Callable[[WorkloadDraft, str, str, str], None]) -> None:
     """An admitted gang that is not up in time goes back to the queue, each time later; after its last try for good."""
     left = deadline(draft, rules)
     if not left or left[0] > 0:
@@ -41,16 +42,14 @@ def enforce(draft: Draft, rules: PodsReady, evict: Callable[[Draft, str, str, st
         message = "exceeding the maximum number of re-queuing retries"
         draft.put("DeactivationTarget", True, "RequeuingLimitExceeded", message)
         return
-    metadata = draft.obj["metadata"]
+    key = key_of(draft.workload)
     cause = draft.reason("PodsReady") or "WaitForStart"
-    evict(
-        draft, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {metadata['namespace']}/{metadata['name']}", cause
-    )
+    evict(draft, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {key}", cause)
     wait = min(rules.backoff_most, rules.backoff_base * 2.0 ** min(count - 1, 30))
     draft.set("requeueState", {"count": count, "requeueAt": seconds_text(draft.now + int(wait * SECOND))})
 
 
-def deadline(draft: Draft, rules: PodsReady) -> list[int]:
+def deadline(draft: WorkloadDraft, rules: PodsReady) -> list[int]:
     """Microseconds until it is given up, where it is not up."""
     if not draft.is_true("Admitted") or draft.is_true("PodsReady") or draft.is_true("Evicted"):
         return []

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.naming import is_same_cause
+from shoal.controllers.queues.telling import FEW, Telling
 from shoal.engine import Engine
 from shoal.engine.kueue import Known
 from shoal.engine.model import Explanation, Gang, Hold
@@ -21,8 +22,10 @@ from shoal.kube.clock import Clock
 
 FIRST = 0.5
 """Seconds after a change until the first look: what changes together is looked at once."""
-PER_GANG = 0.003
-"""Seconds between two rounds, for every gang that waits: 1.5 s for 500, 15 s for 5,000."""
+PER_GANG = 0.004
+"""Seconds between two rounds for every gang that waits, at least; where more than a few wait, so that what changes all
+the time is not written all the time: 3.5 s up to 500, 20 s up to 5,000."""
+PAUSES = ((500, 3.5), (5_000, 20.0))
 MANY = 5_000
 """Where more than so many wait and things keep changing, other amounts alone are told only once it is calm."""
 CHUNK = 100
@@ -30,13 +33,13 @@ CHUNK = 100
 
 
 class Reasons:
-    """`gangs` are those stored, by key; `wake(key)` asks for a look at one."""
+    """`telling` knows those that wait, and which of them are told; `wake(gang)` asks for a look at one."""
 
     def __init__(
-        self, decisions: Decisions, gangs: dict[str, Gang], clock: Clock, wake: Callable[[Gang], None], engine: Engine
+        self, decisions: Decisions, telling: Telling, clock: Clock, wake: Callable[[Gang], None], engine: Engine
     ) -> None:
         self._decisions = decisions
-        self._gangs = gangs
+        self._telling = telling
         self._clock = clock
         self._wake = wake
         self._changed = asyncio.Event()
@@ -54,29 +57,40 @@ class Reasons:
             await self._changed.wait()
             self._changed.clear()
             await self._clock.sleep(FIRST)
-            waiting = [gang for gang in list(self._gangs.values()) if gang.state in ("waiting", "reserved")]
+            waiting = list(self._telling.waiting.values())
             sparing = self._changed.is_set() and len(waiting) > MANY
             self._changed.clear()
-            await self._look(waiting, sparing)
-            if sparing:
+            left_out = await self._look(waiting, sparing)
+            if sparing or left_out:
                 self._changed.set()  # what was left out is told in a later round
             if waiting:
-                await self._clock.sleep(PER_GANG * len(waiting))
+                await self._clock.sleep(_pause(len(waiting)))
 
-    async def _look(self, waiting: list[Gang], sparing: bool) -> None:
+    async def _look(self, waiting: list[Gang], sparing: bool) -> bool:
+        """True where some are not to be told yet."""
+        left_out = False
+        now = self._clock.now()
         known, room = Known(), dict[object, Explanation]()
         for number, gang in enumerate(waiting, 1):
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
                 if self._changed.is_set():
                     known, room = Known(), {}  # planned meanwhile
-            if self._gangs.get(gang.key) is not gang:
+            if self._telling.waiting.get(gang.key) is not gang:
+                continue
+            if not self._telling.is_due(gang, now) and not self._telling.grant(gang, now):
+                left_out = True
                 continue
             hold = self._engine.reason(gang.key, known) if gang.state == "waiting" else self._without_room(gang, room)
-            if hold is None or (sparing and self._differs_in_amounts(gang, hold)):
-                continue
-            if self._decisions.restate(hold):
+            if self._telling.is_owed(gang):
+                if hold is not None:
+                    self._decisions.restate(hold)
                 self._wake(gang)
+            elif hold is None or (sparing and self._differs_in_amounts(gang, hold)):
+                continue
+            elif self._decisions.restate(hold):
+                self._wake(gang)
+        return left_out
 
     def _differs_in_amounts(self, gang: Gang, hold: Hold) -> bool:
         said = self._decisions.hold(gang.key, gang.uid) or self._decisions.no_room(gang.key, gang.uid)
@@ -89,3 +103,10 @@ class Reasons:
             return None
         found = self._engine.room_reason(gang.key, known)
         return msgspec.structs.replace(said, explanation=found) if found is not None else None
+
+
+def _pause(waiting: int) -> float:
+    """Seconds between two rounds."""
+    if waiting <= FEW:
+        return PER_GANG * waiting
+    return next((pause for most, pause in PAUSES if waiting <= most), PER_GANG * waiting)

@@ -12,21 +12,26 @@ from collections.abc import Callable
 from shoal.api import kinds, kueue_names
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
-from shoal.api.meta import Json
-from shoal.api.objects import annotation, controller_of, label
+from shoal.api.kueue_workload import Workload
+from shoal.api.meta import Json, controller_of
+from shoal.api.objects import annotation, finalizers, key_of, label
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import ownership, requests
+from shoal.controllers.queues import ownership
 from shoal.controllers.queues.caches import prebuilt_name
-from shoal.controllers.queues.checks import multikueue, steps
+from shoal.controllers.queues.checks import multikueue, requests, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
-from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
+from shoal.controllers.queues.checks.provisioning import Provisioning
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.provisioning import Provisioning
+from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
 from shoal.controllers.queues.recovery import Incomplete
-from shoal.controllers.queues.state_machine import Situation, StateMachine, is_active
+from shoal.controllers.queues.state_machine import Situation, StateMachine
+from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, since
+from shoal.controllers.queues.telling import Telling
+from shoal.controllers.queues.topology_gates import open_gates
 from shoal.controllers.queues.warnings import Warnings
 from shoal.controllers.queues.workloads import (
     NoSuchClass,
@@ -56,14 +61,19 @@ class QueueReconciler:
     """`pods_left(uid)` counts the pods of a gang that have not ended."""
 
     def __init__(
-        self, context: QueueContext, facts: QueueFacts, pods_left: Callable[[str], int], incomplete: Incomplete
+        self,
+        context: QueueContext,
+        facts: QueueFacts,
+        pods_left: Callable[[str], int],
+        incomplete: Incomplete,
+        telling: Telling,
     ) -> None:
         self._context = context
         self._caches = context.caches
         self._facts = facts
         self._pods_left = pods_left
         self._incomplete = incomplete
-        self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict)
+        self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict, telling)
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)
         self.warnings = Warnings(context)
@@ -73,18 +83,18 @@ class QueueReconciler:
         workload = self._caches.workloads.get(key)
         if workload is None:
             return await self._create(found)
-        if workload["metadata"].get("deletionTimestamp"):
+        if workload.metadata.deletion_timestamp:
             return await self._leave(workload, found)
         if found is not None and prebuilt_name(found[1]):
-            owner = controller_of(workload)
+            owner = controller_of(workload.metadata)
             if owner is None and multikueue.is_same_round(workload, found[1]):
                 await self._adopt(workload, *found)
                 return None
-            if owner is None or owner.get("uid") != found[1]["metadata"]["uid"]:
+            if owner is None or owner.uid != found[1]["metadata"]["uid"]:
                 found = None  # made for another job, and this one stays stopped
-        draft = Draft(workload, self._context.clock.now())
-        if draft.is_true("Finished"):
-            return await self._after_the_end(workload, found)
+        if is_true(workload, "Finished"):
+            return await self._after_the_end(workload)
+        draft = WorkloadDraft(workload, self._context.clock.now())
         if found is not None:
             ended = await self._follow_job(draft, *found)
             if ended:
@@ -94,13 +104,14 @@ class QueueReconciler:
             await self._context.store(draft)
             return None
         elif await ownership.has_left_its_queue(self._context.client, workload):
-            await self._context.writer.delete(kinds.WORKLOAD, workload)
+            await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
             return None
-        if draft.is_true("DeactivationTarget") and is_active(workload):
+        if draft.is_true("DeactivationTarget") and workload.spec.active:
             await self._patch(workload, {"spec": {"active": False}})
             return None
         if self._context.call_off(draft):
             return 0.0  # once the planning loop knows
+        self._note_failed_nodes(draft)
         wake = self._machine.advance(draft, self._situation(workload, found))
         workload = await self._context.store(draft)
         workload = await self._provisioning.look(workload)
@@ -110,15 +121,22 @@ class QueueReconciler:
             later.append(await self._start_or_stop(workload, *found))
         return min((one for one in later if one is not None), default=None)
 
-    def _situation(self, workload: Json, found: Found) -> Situation:
+    def _note_failed_nodes(self, draft: WorkloadDraft) -> None:
+        """Name the nodes that failed under a gang with places in a topology; the plan finds others for its pods."""
+        workload = draft.workload
+        if not is_true(workload, "Admitted") or is_true(workload, "Evicted") or not nodes_of(workload):
+            return
+        failed = failed_nodes(workload, self._caches.node_by_host, self._caches.pods_of(workload))
+        draft.set("unhealthyNodes", [{"name": name} for name in failed] or None)
+
+    def _situation(self, workload: Workload, found: Found) -> Situation:
         ready = None
         runs = found is not None and not found[0].is_suspended(found[1])
         if self._context.settings.pods_ready is not None and found is not None:
             kind, job = found
-            counts = {
-                one["name"]: one.get("count", 1)
-                for one in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
-            }
+            admission = workload.status.admission
+            given = admission.pod_set_assignments if admission is not None else ()
+            counts = {one.name: 1 if one.count is None else one.count for one in given}
             ready = not kind.is_suspended(job) and kind.are_pods_ready(job, counts)
         return Situation(
             gang=self._facts.gang(workload),
@@ -128,8 +146,8 @@ class QueueReconciler:
             reclaimable=found[0].reclaimable(found[1]) if found is not None else None,
         )
 
-    def _has_stopped(self, workload: Json, found: Found) -> bool:
-        if self._pods_left(workload["metadata"]["uid"]) or multikueue.is_held(workload):
+    def _has_stopped(self, workload: Workload, found: Found) -> bool:
+        if self._pods_left(workload.metadata.uid) or multikueue.is_held(workload):
             return False
         if found is None:
             return ownership.cannot_have_started(workload)
@@ -177,20 +195,18 @@ class QueueReconciler:
         self._context.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         return None
 
-    async def _adopt(self, workload: Json, kind: GangJob, job: Json) -> None:
+    async def _adopt(self, workload: StoredWorkload, kind: GangJob, job: Json) -> None:
         """A Workload that was made for this job by another client becomes its own."""
         await self._patch(workload, {"metadata": {"ownerReferences": [owner_reference(kind, job)]}})
-        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-        self._context.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {name}")
+        self._context.tell(job, "Normal", "AdoptedWorkload", f"Adopted Workload: {key_of(workload)}")
 
-    async def _follow_job(self, draft: Draft, kind: GangJob, job: Json) -> bool:
+    async def _follow_job(self, draft: WorkloadDraft, kind: GangJob, job: Json) -> bool:
         """True when the job's own state ends the look: it is over, on hold, or not what was judged."""
-        workload = draft.obj
         end = kind.end(job)
         if end is not None:
             steps.finish(draft, "Succeeded" if end.succeeded else "Failed", end.message)
-            name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
             await self._context.store(draft)
+            name = key_of(draft.workload)
             self._context.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
             return True
         if kind.is_on_hold(job):
@@ -200,9 +216,9 @@ class QueueReconciler:
             return True
         return not await self._keep_in_step(draft, kind, job)
 
-    async def _keep_in_step(self, draft: Draft, kind: GangJob, job: Json) -> bool:
+    async def _keep_in_step(self, draft: WorkloadDraft, kind: GangJob, job: Json) -> bool:
         """The Workload says what the job says. False when one of them was changed, and another look follows."""
-        workload, reserved = draft.obj, draft.is_true("QuotaReserved")
+        workload, reserved = draft.workload, draft.is_true("QuotaReserved")
         try:
             wanted = spec_of(kind, job, self._caches)
         except NoSuchClass as error:
@@ -233,20 +249,18 @@ class QueueReconciler:
                 self.warnings.tell(job, "UpdateWorkloadRefused", message)
                 return False
             if changed:
-                name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-                message = f"Updated not matching Workload for suspended job: {name}"
+                message = f"Updated not matching Workload for suspended job: {key_of(workload)}"
                 self._context.tell(job, "Normal", "UpdatedWorkload", message)
                 return False
         if not kind.is_suspended(job):
             await self._stop(kind, job, workload, "No matching Workload")
-        await self._context.writer.delete(kinds.WORKLOAD, workload)
-        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
-        self._context.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {name}")
+        await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
+        self._context.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}")
         return False
 
-    async def _follow_spec(self, draft: Draft, job: Json, wanted: Json) -> bool:
+    async def _follow_spec(self, draft: WorkloadDraft, job: Json, wanted: Json) -> bool:
         """Queue, priority and time limit as the job says, as far as they may change now. False when one did."""
-        workload, reserved = draft.obj, draft.is_true("QuotaReserved")
+        workload, reserved = draft.workload, draft.is_true("QuotaReserved")
         admitted = draft.is_true("Admitted") or bool(prebuilt_name(job))  # a prebuilt one has a limit of its own
         change = spec_change(workload, wanted, reserved=reserved, admitted=admitted)
         named = label(job, kueue_names.PRIORITY_CLASS)
@@ -257,7 +271,7 @@ class QueueReconciler:
             self.warnings.tell(job, "PriorityClassNotApplied", message)
         return not change or not await self._change_workload(workload, job, {"spec": change}, ", ".join(change))
 
-    async def _change_workload(self, workload: Json, job: Json, change: Json, what: str) -> bool | None:
+    async def _change_workload(self, workload: StoredWorkload, job: Json, change: Json, what: str) -> bool | None:
         """False where the API server refuses: that is told, and the rest goes on as if the job had not changed. None
         where the server stores the same as before."""
         try:
@@ -265,14 +279,15 @@ class QueueReconciler:
         except (Invalid, Forbidden) as error:
             self.warnings.tell(job, "UpdateWorkloadRefused", f"the Workload cannot take over the job's {what}: {error}")
             return False
-        if stored["metadata"]["resourceVersion"] == workload["metadata"]["resourceVersion"]:
+        if stored["metadata"]["resourceVersion"] == workload.metadata.resource_version:
             return None
         self.warnings.forget(job["metadata"]["uid"])
         return True
 
-    async def _start_or_stop(self, workload: Json, kind: GangJob, job: Json) -> float | None:
-        draft = Draft(workload, self._context.clock.now())
-        admitted = draft.is_true("Admitted") and not draft.is_true("Evicted") and is_active(workload)
+    async def _start_or_stop(self, workload: StoredWorkload, kind: GangJob, job: Json) -> float | None:
+        evicted = condition(workload, "Evicted")
+        is_evicted = evicted is not None and evicted.status == "True"
+        admitted = is_true(workload, "Admitted") and not is_evicted and workload.spec.active
         if job["metadata"].get("deletionTimestamp") or multikueue.is_dispatched(workload, job):
             return None
         if kind.is_half_stopped(job):
@@ -281,21 +296,23 @@ class QueueReconciler:
         if admitted and kind.is_suspended(job):
             if kind.is_active(job):
                 return STOP_LOOK  # it is still stopping from before
-            await self._start(draft, kind, job)
+            await self._start(workload, kind, job)
         elif not admitted and not kind.is_suspended(job):
-            message = draft.message("Evicted") if draft.is_true("Evicted") else "Not admitted by cluster queue"
+            message = evicted.message if evicted is not None and is_evicted else "Not admitted by cluster queue"
             await self._stop(kind, job, workload, message)
-        if draft.is_true("QuotaReserved") and draft.is_true("Evicted"):
+        elif admitted:
+            await open_gates(workload, self._caches.pods_of(workload), self._context.writer)
+        if is_evicted and is_true(workload, "QuotaReserved"):
             return STOP_LOOK
         return None
 
-    async def _start(self, draft: Draft, kind: GangJob, job: Json) -> None:
+    async def _start(self, workload: StoredWorkload, kind: GangJob, job: Json) -> None:
         """One patch: unsuspended, with all that the admission adds."""
-        workload = draft.obj
         try:
-            infos = infos_of(workload, lambda name: self._caches.get(kinds.RESOURCE_FLAVOR, name))
+            infos = infos_of(workload, self._caches.flavor)
             started = kind.started(job, requests.consuming(infos, self._caches.requests_of(workload)))
         except StartError as error:
+            draft = WorkloadDraft(workload, self._context.clock.now())
             steps.finish(draft, "FailedToStart", str(error))
             await self._context.store(draft)
             return
@@ -303,32 +320,32 @@ class QueueReconciler:
             await self._change(kind, job, started)
         except (Invalid, Forbidden) as error:
             message = f"the job cannot be started: {error}"
+            draft = WorkloadDraft(workload, self._context.clock.now())
             steps.evict(draft, "StartRefused", message)
             draft.tell("Warning", "EvictedDueToStartRefused", message)
             at = draft.now + int(RETRY_REFUSED * SECOND)
             draft.set("requeueState", {**(draft.get("requeueState") or {}), "requeueAt": seconds_text(at)})
             await self._context.store(draft)
             return
-        queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue")
+        queue = self._caches.cluster_queue_name(workload)
         self._context.tell(job, "Normal", "Started", f"Admitted by clusterQueue {queue}")
         log.info("%s %s/%s starts", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"])
 
-    async def _stop(self, kind: GangJob, job: Json, workload: Json | None, why: str) -> None:
+    async def _stop(self, kind: GangJob, job: Json, workload: StoredWorkload | None, why: str) -> None:
         """Suspended, its templates as they were; its pods go by its own controller."""
-        pod_sets = ((workload or {}).get("spec") or {}).get("podSets") or ()
-        stopped = kind.stopped(job, pod_sets) if workload is not None else kind.suspended(job)
+        stopped = kind.stopped(job, _pod_sets(workload)) if workload is not None else kind.suspended(job)
         await self._change(kind, job, stopped)
         self._context.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
 
-    async def _restore(self, kind: GangJob, job: Json, workload: Json) -> None:
+    async def _restore(self, kind: GangJob, job: Json, workload: StoredWorkload) -> None:
         """Put the templates back, once none of its pods is counted any more."""
         if kind.is_winding_down(job):
             return
         if (job.get("status") or {}).get("startTime"):
             change = {"status": {"startTime": None}}
             job = await self._context.writer.patch(kind.kind, job, change, subresource="status")
-        await self._change(kind, job, kind.restored(job, (workload.get("spec") or {}).get("podSets") or ()))
+        await self._change(kind, job, kind.restored(job, _pod_sets(workload)))
 
     async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
         change = merge_patch(job, wanted)
@@ -337,11 +354,11 @@ class QueueReconciler:
 
     # --- the end
 
-    async def _leave(self, workload: Json, found: Found) -> float | None:
+    async def _leave(self, workload: StoredWorkload, found: Found) -> float | None:
         """Deleted: the job stops, its requests go, and the name is free once no pod is left."""
-        if kueue_names.IN_USE not in (workload["metadata"].get("finalizers") or ()):
+        if kueue_names.IN_USE not in finalizers(workload):
             return None
-        finished = Draft(workload, 0).is_true("Finished")
+        finished = is_true(workload, "Finished")
         if found is not None and not finished:
             kind, job = found
             if not kind.is_suspended(job) and kind.end(job) is None and not job["metadata"].get("deletionTimestamp"):
@@ -350,28 +367,28 @@ class QueueReconciler:
                 await self._restore(kind, job, workload)
         for request in self._caches.requests_of(workload):
             await self._context.writer.delete(kinds.PROVISIONING_REQUEST, request)
-        since = parse_time(workload["metadata"]["deletionTimestamp"])
-        waited = (self._context.clock.now() - since) / SECOND
-        may_run = found is not None or self._pods_left(workload["metadata"]["uid"]) > 0
+        left_at = parse_time(workload.metadata.deletion_timestamp or "")
+        waited = (self._context.clock.now() - left_at) / SECOND
+        may_run = found is not None or self._pods_left(workload.metadata.uid) > 0
         if may_run and not finished and waited < LONGEST_FAREWELL and not self._has_stopped(workload, found):
             return STOP_LOOK
         await self._drop_finalizer(workload)
         return None
 
-    async def _after_the_end(self, workload: Json, found: Found) -> float | None:
+    async def _after_the_end(self, workload: StoredWorkload) -> float | None:
         await self._provisioning.look(workload)
         await self._drop_finalizer(workload)
         keep = self._context.settings.keep_finished_seconds
         if keep is None:
             return None
-        left = keep - (self._context.clock.now() - Draft(workload, 0).since("Finished")) / SECOND
+        left = keep - (self._context.clock.now() - since(workload, "Finished")) / SECOND
         if left > 0:
             return left
-        await self._context.writer.delete(kinds.WORKLOAD, workload)
+        await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
         return None
 
-    async def _drop_finalizer(self, workload: Json) -> None:
-        held = workload["metadata"].get("finalizers") or []
+    async def _drop_finalizer(self, workload: StoredWorkload) -> None:
+        held = finalizers(workload)
         if kueue_names.IN_USE not in held:
             return
         left = [one for one in held if one != kueue_names.IN_USE]
@@ -380,8 +397,13 @@ class QueueReconciler:
         except NotFound:
             pass
 
-    async def _patch(self, workload: Json, change: Json) -> Json:
-        stored = await self._context.writer.patch(kinds.WORKLOAD, workload, change)
+    async def _patch(self, workload: StoredWorkload, change: Json) -> Json:
+        stored = await self._context.writer.patch(kinds.WORKLOAD, workload.raw, change)
         if not stored["metadata"].get("deletionTimestamp"):
             self._caches.workloads.note_write(stored)
         return stored
+
+
+def _pod_sets(workload: StoredWorkload) -> list[Json]:
+    """With every field: they go back into the job."""
+    return (workload.raw.get("spec") or {}).get("podSets") or []

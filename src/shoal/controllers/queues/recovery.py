@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from shoal.api import kinds
 from shoal.api.kueue_told import PODS_MISSING
-from shoal.api.meta import Json
-from shoal.api.objects import annotation, controller_of
+from shoal.api.kueue_workload import Workload
+from shoal.api.meta import controller_of
+from shoal.api.objects import annotation
 from shoal.api.times import seconds_text
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.controllers.queues.stored import is_true, since
 from shoal.engine.line import Deadline, Recovery
 
 GRACE = 5.0
@@ -63,20 +65,19 @@ class Incomplete:
 
     def __init__(self, caches: QueueCaches, limit: float, planning: PlanningLoop) -> None:
         self._caches, self._limit, self._planning = caches, limit, planning
-        self._since: dict[str, tuple[int, Json]] = {}
+        self._since: dict[str, tuple[int, Workload]] = {}
 
-    def update(self, workload: Json) -> None:
-        draft = Draft(workload, 0)
-        uid = workload["metadata"]["uid"]
+    def update(self, workload: Workload) -> None:
+        uid = workload.metadata.uid
         self._since.pop(uid, None)
-        if draft.is_true(PODS_MISSING) and draft.is_true("Admitted") and not draft.is_true("Evicted"):
-            self._since[uid] = (draft.since(PODS_MISSING), workload)
+        if is_true(workload, PODS_MISSING) and is_true(workload, "Admitted") and not is_true(workload, "Evicted"):
+            self._since[uid] = (since(workload, PODS_MISSING), workload)
 
     def forget(self, uid: str) -> None:
         self._since.pop(uid, None)
 
-    def lacking(self, workload: Json) -> Lacking | None:
-        return self._planning.lacking(workload["metadata"]["uid"], wanted(workload))
+    def lacking(self, workload: Workload) -> Lacking | None:
+        return self._planning.lacking(workload.metadata.uid, wanted(workload))
 
     def late(self, now: int) -> list[str]:
         """UIDs of those that may have to go."""
@@ -91,26 +92,26 @@ class Incomplete:
         if not limit:
             return {}
         return {
-            uid: Deadline(since + limit, since + 2 * limit)
-            for uid, (since, workload) in self._since.items()
+            uid: Deadline(start + limit, start + 2 * limit)
+            for uid, (start, workload) in self._since.items()
             if self._may_go(workload)
         }
 
-    def _may_go(self, workload: Json) -> bool:
+    def _may_go(self, workload: Workload) -> bool:
         """A Ray cluster whose head lives may still be of use: it goes only where its queue says so."""
-        owner = controller_of(workload)
-        if owner is None or owner.get("kind") not in (kinds.RAY_CLUSTER.kind, kinds.RAY_JOB.kind):
+        owner = controller_of(workload.metadata)
+        if owner is None or owner.kind not in (kinds.RAY_CLUSTER.kind, kinds.RAY_JOB.kind):
             return True
-        queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(workload))
+        queue = self._caches.cluster_queue_of(workload)
         if queue is not None and annotation(queue, TAKE_BACK_HEADS) == "true":
             return True
         found = self.lacking(workload)
         return found is not None and not found.head_lives
 
 
-def wanted(workload: Json) -> int:
+def wanted(workload: Workload) -> int:
     """How many pods an admitted gang should have on nodes."""
-    status = workload.get("status") or {}
-    given = ((status.get("admission") or {}).get("podSetAssignments")) or ()
-    done = sum(int(one.get("count") or 0) for one in status.get("reclaimablePods") or ())
-    return sum(int(one.get("count", 1)) for one in given) - done
+    admission = workload.status.admission
+    given = admission.pod_set_assignments if admission is not None else ()
+    done = sum(one.count for one in workload.status.reclaimable_pods or ())
+    return sum(1 if one.count is None else one.count for one in given) - done

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.controllers.demand import RaySidecars
 from shoal.engine.kueue import KueueSettings as DecisionSettings
+from shoal.engine.kueue import ShareStrategy
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -38,10 +39,18 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue calls waitForPodsReady. Not set: a gang may take as long as it likes to become ready."""
     recovery_seconds: Seconds = 300.0
     """For how long a gang may lack pods that it has lost while it keeps another from being whole; 0: for ever."""
+    preemption_pause_seconds: Seconds = 0.0
+    """How long a gang that may evict others waits for them to end by themselves; their quota is kept for it."""
     provisioning_seconds: Seconds | None = None
     """How long a ProvisioningRequest may stay without an answer before it counts as failed; not set: for ever."""
     fair_sharing: bool = False
     """Share borrowed quota by dominant resource instead of by priority alone."""
+    preemption_strategies: tuple[ShareStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+    """Fair sharing: when a gang may preempt in a queue with a larger share, tried in order, as Kueue's
+    `fairSharing.preemptionStrategies`."""
+    quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
+    """Gangs that ask for a resource of which their queue has no quota: `BlockUndeclared` keeps them waiting,
+    `IgnoreUndeclared` does not count that resource."""
     partial_admission: bool = True
     """Let `minCount` of a pod set shrink a gang so that it fits."""
     priority_boost: bool = False
@@ -67,6 +76,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     def decisions(self) -> DecisionSettings:
         return DecisionSettings(
             fair_sharing=self.fair_sharing,
+            share_strategies=self.preemption_strategies,
+            ignore_undeclared=self.quota_check_strategy == "IgnoreUndeclared",
             partial_admission=self.partial_admission,
+            patience=round(self.preemption_pause_seconds * 1_000_000),
             wait_for_pods_ready=self.pods_ready is not None and self.pods_ready.block_admission,
         )

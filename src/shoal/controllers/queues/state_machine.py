@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.api import kinds
+from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_names import GATED_BY
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
@@ -23,10 +23,14 @@ from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_
 from shoal.controllers.queues import checks, readiness, recovery
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
-from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.stored import created_at
+from shoal.controllers.queues.telling import Telling
 from shoal.engine.line import Recovery
 from shoal.engine.model import Gang, Preempt
+
+NODE_FAILURES = "NodeFailures"
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,20 +49,26 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 class StateMachine:
     def __init__(
-        self, caches: QueueCaches, decisions: Decisions, settings: QueueSettings, recovers: Callable[[int], Recovery]
+        self,
+        caches: QueueCaches,
+        decisions: Decisions,
+        settings: QueueSettings,
+        recovers: Callable[[int], Recovery],
+        telling: Telling,
     ) -> None:
         """`recovers(now)`: which incomplete gang goes back, because it keeps another from being whole."""
         self._caches = caches
+        self._telling = telling
         self._recovers = recovers
         self._decisions = decisions
         self._settings = settings
 
-    def advance(self, draft: Draft, now_is: Situation) -> float | None:
+    def advance(self, draft: WorkloadDraft, now_is: Situation) -> float | None:
         """Bring the draft to where it belongs now. Returns seconds until time alone changes that."""
-        cluster_queue = self._caches.get(kinds.CLUSTER_QUEUE, self._caches.cluster_queue_name(draft.obj))
+        cluster_queue = self._caches.cluster_queue_of(draft.workload)
         self._sync_checks(draft, cluster_queue)
         self._note_retries(draft)
-        if not is_active(draft.obj):
+        if not draft.workload.spec.active:
             self._deactivate(draft)
         elif draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._end_stay(draft, now_is)
@@ -81,14 +91,15 @@ class StateMachine:
 
     # --- checks
 
-    def _sync_checks(self, draft: Draft, cluster_queue: Json | None) -> None:
+    def _sync_checks(self, draft: WorkloadDraft, cluster_queue: ClusterQueue | None) -> None:
         if cluster_queue is None:
             return
         admission = draft.get("admission") if draft.is_true("QuotaReserved") else None
-        wanted = checks.applying(checks.rules_of(cluster_queue), checks.flavors_of(cluster_queue), admission)
+        used = checks.flavors_granted(admission) if admission is not None else None
+        wanted = checks.applying(checks.rules_of(cluster_queue), checks.flavors_of(cluster_queue), used)
         checks.sync(draft, wanted)
 
-    def _note_retries(self, draft: Draft) -> None:
+    def _note_retries(self, draft: WorkloadDraft) -> None:
         """A workload that was told to try again later is not considered before that, however often it is told."""
         moments = [
             parse_time(one["lastTransitionTime"]) + int(one.get("requeueAfterSeconds") or 0) * SECOND
@@ -101,7 +112,7 @@ class StateMachine:
 
     # --- the end of a stay
 
-    def _deactivate(self, draft: Draft) -> None:
+    def _deactivate(self, draft: WorkloadDraft) -> None:
         if draft.is_true("Evicted") and draft.reason("Evicted").startswith("Deactivated"):
             return
         target = draft.condition("DeactivationTarget")
@@ -116,7 +127,7 @@ class StateMachine:
         if not draft.is_true("QuotaReserved"):
             draft.put("Requeued", False, reason, message)
 
-    def _end_stay(self, draft: Draft, now_is: Situation) -> None:
+    def _end_stay(self, draft: WorkloadDraft, now_is: Situation) -> None:
         """Whatever makes a gang with quota leave; the gravest first."""
         rejected, again = checks.in_state(draft, "Rejected"), checks.in_state(draft, "Retry")
         preempt = self._decisions.preempt(now_is.gang.key, now_is.gang.uid)
@@ -127,12 +138,14 @@ class StateMachine:
         elif again:
             message = f"Evicted due to AdmissionCheck in Retry state: {checks.listed(again)}"
             self._evict(draft, "AdmissionCheck", message)
+        elif preempt is not None and preempt.term == NODE_FAILURES:
+            self._evict(draft, NODE_FAILURES, preempt.message)
         elif preempt is not None:
             self._preempt(draft, preempt)
         elif stopped := self._stopped(draft):
             self._stop(draft, *stopped)
         elif self._is_over_time(draft):
-            limit = (draft.obj.get("spec") or {}).get("maximumExecutionTimeSeconds")
+            limit = draft.workload.spec.maximum_execution_time_seconds
             message = "exceeding the maximum execution time"
             draft.put("DeactivationTarget", True, "MaximumExecutionTimeExceeded", message)
             draft.set("accumulatedPastExecutionTimeSeconds", None)
@@ -144,57 +157,57 @@ class StateMachine:
         elif self._settings.pods_ready is not None:
             readiness.enforce(draft, self._settings.pods_ready, self._evict)
 
-    def _goes_back_for(self, draft: Draft) -> str:
+    def _goes_back_for(self, draft: WorkloadDraft) -> str:
         """The gang that would be whole without this one, which has been incomplete for too long; empty: it may stay."""
         limit = self._settings.recovery_seconds
         late = limit and draft.is_true(PODS_MISSING) and draft.since(PODS_MISSING) + int(limit * SECOND) <= draft.now
         found = self._recovers(draft.now) if late else None
-        if found is None or found.uid != draft.obj["metadata"]["uid"]:
+        if found is None or found.uid != draft.workload.metadata.uid:
             return ""
-        return discreet(in_plain_words(found.helped, self._caches.known_as), draft.obj["metadata"].get("namespace", ""))
+        return discreet(in_plain_words(found.helped, self._caches.known_as), draft.workload.metadata.namespace)
 
-    def _evict(self, draft: Draft, reason: str, message: str, cause: str = "") -> None:
+    def _evict(self, draft: WorkloadDraft, reason: str, message: str, cause: str = "") -> None:
         steps.evict(draft, reason, message, cause)
         draft.tell("Normal", f"EvictedDueTo{reason}", message)
 
-    def _preempt(self, draft: Draft, preempt: Preempt) -> None:
+    def _preempt(self, draft: WorkloadDraft, preempt: Preempt) -> None:
         steps.preempt(draft, preempt.term, preempt.message, preempt.preemptor_uid)
         draft.tell("Normal", "EvictedDueToPreempted", preempt.message)
         draft.tell("Normal", "Preempted", preempt.message)
 
-    def _stopped(self, draft: Draft) -> tuple[str, str, str] | None:
+    def _stopped(self, draft: WorkloadDraft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""
-        return self._caches.stopped_queue(draft.obj)
+        return self._caches.stopped_queue(draft.workload)
 
-    def _stop(self, draft: Draft, kind: str, name: str, policy: str) -> None:
+    def _stop(self, draft: WorkloadDraft, kind: str, name: str, policy: str) -> None:
         if draft.is_true("Admitted"):
             if policy == "HoldAndDrain":
                 self._evict(draft, f"{kind}Stopped", f"The {kind} is stopped")
         else:
             steps.release(draft, "Suspended", f"{kind} {name} is stopped")
 
-    def _is_over_time(self, draft: Draft) -> bool:
+    def _is_over_time(self, draft: WorkloadDraft) -> bool:
         left = self._time_left(draft)
         return left is not None and left <= 0
 
-    def _time_left(self, draft: Draft) -> int | None:
+    def _time_left(self, draft: WorkloadDraft) -> int | None:
         """Microseconds until it has run for too long; None without a limit."""
-        limit = (draft.obj.get("spec") or {}).get("maximumExecutionTimeSeconds")
+        limit = draft.workload.spec.maximum_execution_time_seconds
         if limit is None or not draft.is_true("Admitted"):
             return None
         spent = int(draft.get("accumulatedPastExecutionTimeSeconds") or 0) * SECOND
-        return int(limit) * SECOND - spent - (draft.now - draft.since("Admitted"))
+        return limit * SECOND - spent - (draft.now - draft.since("Admitted"))
 
     # --- waiting
 
-    def _requeue(self, draft: Draft) -> None:
+    def _requeue(self, draft: WorkloadDraft) -> None:
         """Back-offs that have ended, queues that run again, gangs that were switched on again."""
         state = dict(draft.get("requeueState") or {})
         if state.get("requeueAt") and parse_time(state["requeueAt"]) <= draft.now:
             state.pop("requeueAt")
             draft.set("requeueState", state)
         found = draft.condition("Requeued")
-        if found is None or found.get("status") != "False" or not is_active(draft.obj):
+        if found is None or found.get("status") != "False" or not draft.workload.spec.active:
             return
         match draft.reason("Requeued"):
             case "PodsReadyTimeout" | "AdmissionCheck" | "StartRefused":
@@ -207,35 +220,42 @@ class StateMachine:
             case reason if reason.startswith("Deactivated"):
                 draft.put("Requeued", True, "Reactivated", "The workload was reactivated")
 
-    def _reserve(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
-        if not is_active(draft.obj):
+    def _reserve(self, draft: WorkloadDraft, gang: Gang, cluster_queue: ClusterQueue | None) -> None:
+        if not draft.workload.spec.active:
             return
         reservation = self._decisions.reservation(gang.key, gang.uid)
         if reservation is not None:
             steps.reserve(draft, reservation.queue, reservation.assignment)
-            self._sync_checks(draft, self._caches.get(kinds.CLUSTER_QUEUE, reservation.queue) or cluster_queue)
-            waited = max(0, draft.now - (parse_time(draft.obj["metadata"]["creationTimestamp"]))) // SECOND
+            self._sync_checks(draft, self._caches.cluster_queue(reservation.queue) or cluster_queue)
+            waited = max(0, draft.now - created_at(draft.workload)) // SECOND
             message = f"Quota reserved in ClusterQueue {reservation.queue}, wait time since queued was {waited}s"
             draft.tell("Normal", "QuotaReserved", message)
             return
-        gates = annotation(draft.obj, GATED_BY)
+        gates = annotation(draft.workload, GATED_BY)
         if gates:
             steps.wait(draft, "AdmissionGated", f"Admission is gated by: {gates}")
             return
         hold = self._decisions.hold(gang.key, gang.uid)
-        if hold is not None and hold.term:
+        if hold is not None and hold.term and self._telling.is_due(gang, draft.now):
             reason, message = draft.reason("QuotaReserved"), draft.message("QuotaReserved")
             steps.wait(draft, hold.term, hold.explanation.message, _asked(gang))
             if reason != hold.term or not is_same_cause(message, draft.message("QuotaReserved")):
                 draft.tell("Warning", hold.term, hold.explanation.message)
 
-    def _admit(self, draft: Draft, gang: Gang, cluster_queue: Json | None) -> None:
+    def _admit(self, draft: WorkloadDraft, gang: Gang, cluster_queue: ClusterQueue | None) -> None:
+        moved = self._decisions.places(gang.key, gang.uid)
+        if moved is not None:
+            steps.place(draft, moved.assignment)
         admission = draft.get("admission") or {}
-        queue = self._caches.get(kinds.CLUSTER_QUEUE, str(admission.get("clusterQueue") or "")) or cluster_queue
-        wanted = checks.applying(checks.rules_of(queue), checks.flavors_of(queue), admission)
-        ready = checks.all_ready(draft.status, wanted)
+        queue = self._caches.cluster_queue(str(admission.get("clusterQueue") or "")) or cluster_queue
+        used = checks.flavors_granted(admission)
+        ready = checks.are_ready(draft, checks.applying(checks.rules_of(queue), checks.flavors_of(queue), used))
         if draft.is_true("Admitted"):
             return  # a check that changes its mind evicts; one that was added later does not stop what runs
+        if ready and any(one.get("delayedTopologyRequest") == "Pending" for one in admission["podSetAssignments"]):
+            message = "There are pending delayed topology requests"
+            draft.put("Admitted", False, "PendingDelayedTopologyRequests", message)
+            return
         if ready and self._decisions.admit(gang.key, gang.uid) is not None:
             steps.admit(draft)
             waited = max(0, draft.now - draft.since("QuotaReserved")) // SECOND
@@ -247,14 +267,14 @@ class StateMachine:
         if ready and hold is not None:
             before = draft.message("Admitted")
             message = in_plain_words(hold.explanation.message, self._caches.known_as)
-            message = discreet(message, draft.obj["metadata"].get("namespace", ""))
+            message = discreet(message, draft.workload.metadata.namespace)
             steps.no_room(draft, message)
             if not is_same_cause(before, draft.message("Admitted")):
                 draft.tell("Warning", "WaitingForRoom", message)
         elif not ready and draft.reason("Admitted") == "WaitingForRoom":
             draft.put("Admitted", False, "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
 
-    def _reclaim(self, draft: Draft, reclaimable: dict[str, int] | None) -> None:
+    def _reclaim(self, draft: WorkloadDraft, reclaimable: dict[str, int] | None) -> None:
         """Quota of pods that are done goes back at once, and is not asked for again after an eviction.
 
         While quota is held the counts never fall: what was given back may be another's.
@@ -262,10 +282,7 @@ class StateMachine:
         if reclaimable is None:
             return
         known = {one["name"]: int(one.get("count") or 0) for one in draft.get("reclaimablePods") or ()}
-        sizes = {
-            str(one.get("name") or "main"): int(one.get("count", 1))
-            for one in (draft.obj.get("spec") or {}).get("podSets") or ()
-        }
+        sizes = {one.name: one.count for one in draft.workload.spec.pod_sets}
         told = {name: min(count, sizes[name]) for name, count in reclaimable.items() if name in sizes}
         if draft.is_true("QuotaReserved"):
             told = {name: max(told.get(name, 0), known.get(name, 0)) for name in {**known, **told}}
@@ -274,7 +291,7 @@ class StateMachine:
 
     # --- time
 
-    def _next_look(self, draft: Draft, lacking: Lacking | None) -> float | None:
+    def _next_look(self, draft: WorkloadDraft, lacking: Lacking | None) -> float | None:
         moments = recovery.next_look(draft, lacking, self._settings.recovery_seconds)
         at = (draft.get("requeueState") or {}).get("requeueAt")
         if at and not draft.is_true("QuotaReserved"):
@@ -285,10 +302,6 @@ class StateMachine:
         if self._settings.pods_ready is not None:
             moments += readiness.deadline(draft, self._settings.pods_ready)
         return max(0.05, min(moments) / SECOND) if moments else None
-
-
-def is_active(workload: Json) -> bool:
-    return (workload.get("spec") or {}).get("active") is not False
 
 
 def _asked(gang: Gang) -> list[Json]:

@@ -15,9 +15,10 @@ from shoal.api.objects import annotation
 from shoal.api.times import parse_time
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.controllers.queues.caches import QueueCaches, queue_name, workload_key
+from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.stored import StoredWorkload, condition
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
 from shoal.engine import Engine
 from shoal.errors import BadInput
@@ -66,10 +67,10 @@ class Subjects:
             return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=refusal)
         return QuestionSubject(uid=uid, state="Queued", reason="NotSeen", message=NOT_SEEN)
 
-    def _of(self, workload: Json, engine: Engine, now: int) -> QuestionSubject:
-        uid = workload["metadata"]["uid"]
-        local, cluster_queue = queue_name(workload), self._caches.cluster_queue_name(workload)
-        said = kueue_told.told(workload)
+    def _of(self, workload: StoredWorkload, engine: Engine, now: int) -> QuestionSubject:
+        uid = workload.metadata.uid
+        local, cluster_queue = workload.spec.queue_name, self._caches.cluster_queue_name(workload)
+        said = kueue_told.told(workload.raw)  # as the commands read it
 
         def made(
             state: str, reason: str, message: str = "", gang: str = "", *, settled: bool = False
@@ -81,8 +82,8 @@ class Subjects:
             )  # fmt: skip
 
         if said is None:
-            if kueue_told.holds(workload, "Finished"):
-                return made("Finished", "Finished", kueue_told.message(workload, "Finished"))
+            if (end := condition(workload, "Finished")) is not None and end.status == "True":
+                return made("Finished", "Finished", end.message)
             return made("Running", "Running")
         state, message = said
         key = gang_key(workload)
@@ -92,7 +93,7 @@ class Subjects:
                 return made(state, "Held", message)
             case "Stopping":
                 return made(state, "Stopping", message)
-            case "QuotaReserved" if kueue_told.open_checks(workload):
+            case "QuotaReserved" if any(one.state != "Ready" for one in workload.status.admission_checks or ()):
                 return made(state, "AdmissionChecks", message)
         if known is None or known.uid != uid:
             return made(state, "NotSeen", "the controller has not looked at it yet")
@@ -101,7 +102,8 @@ class Subjects:
         if known.state == "held":
             return made(state, "Held", "its job is on hold", key, settled=True)
         if state == "Queued":
-            gates, at = annotation(workload, GATED_BY), kueue_told.requeue_at(workload)
+            gates, requeue = annotation(workload, GATED_BY), workload.status.requeue_state
+            at = requeue.requeue_at if requeue is not None else None
             if gates:
                 return made(state, "Gated", f"Admission is gated by: {gates}", key, settled=True)
             if stopped := self._caches.stopped_queue(workload):

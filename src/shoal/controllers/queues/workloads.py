@@ -8,12 +8,20 @@ from typing import Any
 import msgspec
 
 from shoal.api import kinds, kueue_names
+from shoal.api.core import Toleration
+from shoal.api.kind import Key
+from shoal.api.kueue import ResourceFlavor
+from shoal.api.kueue_workload import PodSetUpdate, TopologyRequest, Workload
+from shoal.api.labels import KUEUE_TOPOLOGY_GATE, KUEUE_UNCONSTRAINED_TOPOLOGY
 from shoal.api.meta import Json
 from shoal.api.names import check_label_value
 from shoal.api.objects import label
+from shoal.api.scheduling import PriorityClass
+from shoal.api.topology_annotations import asks_for_topology, topology_request
 from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.inject import InjectedInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.stored import StoredWorkload
 from shoal.errors import BadInput
 
 
@@ -66,7 +74,7 @@ def owner_reference(kind: GangJob, job: Json) -> Json:
 
 def spec_of(kind: GangJob, job: Json, caches: QueueCaches) -> Json:
     """What the job asks for, as its Workload says it; `active` is not the job's to say."""
-    pod_sets = without_duplicates(kind.pod_sets(job))
+    pod_sets = with_topology(without_duplicates(kind.pod_sets(job)))
     priority = priority_of(job, pod_sets, caches)
     spec: Json = {"queueName": label(job, kueue_names.QUEUE), "podSets": pod_sets, "priority": priority.value}
     if priority.reference is not None:
@@ -75,6 +83,15 @@ def spec_of(kind: GangJob, job: Json, caches: QueueCaches) -> Json:
     if seconds.isascii() and seconds.isdigit() and int(seconds) > 0:
         spec["maximumExecutionTimeSeconds"] = int(seconds)
     return spec
+
+
+def with_topology(pod_sets: list[Json]) -> list[Json]:
+    """What the annotations of templates ask of a topology, where the kind of job has not said it."""
+    for one in pod_sets:
+        request = topology_request(one.get("template") or {})
+        if request is not None and "topologyRequest" not in one:
+            one["topologyRequest"] = request
+    return pod_sets
 
 
 def without_duplicates(pod_sets: list[Json]) -> list[Json]:
@@ -108,57 +125,60 @@ def priority_of(job: Json, pod_sets: list[Json], caches: QueueCaches) -> Workloa
     """As Kueue: the class the job names, else that of its first pods that name one, else the cluster's default."""
     named = label(job, kueue_names.PRIORITY_CLASS)
     if named:
-        found = caches.get(kinds.WORKLOAD_PRIORITY_CLASS, named)
+        found = caches.workload_priorities.get(Key("", named))
         if found is None:
             raise NoSuchClass(f"WorkloadPriorityClass {named} does not exist; create it, or correct the job's label")
         reference = {"group": kueue_names.GROUP, "kind": "WorkloadPriorityClass", "name": named}
-        return WorkloadPriority(int(found.get("value") or 0), reference)
+        return WorkloadPriority(found.value, reference)
     for one in pod_sets:
         name = ((one.get("template") or {}).get("spec") or {}).get("priorityClassName")
-        found = caches.get(kinds.PRIORITY_CLASS, str(name or ""))
-        if found is not None:
-            return _of_pods(found)
-    for one in caches.others[kinds.PRIORITY_CLASS].list():
-        if one.get("globalDefault") is True:
-            return _of_pods(one)
+        of_pods = caches.pod_priorities.get(Key("", str(name or "")))
+        if of_pods is not None:
+            return _of_pods(of_pods)
+    for each in caches.pod_priorities.list():
+        if each.global_default:
+            return _of_pods(each)
     return WorkloadPriority()
 
 
-def _of_pods(found: Json) -> WorkloadPriority:
-    reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": found["metadata"]["name"]}
-    return WorkloadPriority(int(found.get("value") or 0), reference)
+def _of_pods(found: PriorityClass) -> WorkloadPriority:
+    reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": found.metadata.name}
+    return WorkloadPriority(found.value, reference)
 
 
 # --- does it still match?
 
 
-def is_same_shape(job_sets: list[Json], workload: Json, *, admitted: bool) -> bool:
+def is_same_shape(job_sets: list[Json], workload: Workload, *, admitted: bool) -> bool:
     """Do the pods that the job would start look like those that the Workload was judged by?"""
-    recorded = (workload.get("spec") or {}).get("podSets") or []
+    recorded = workload.spec.pod_sets
     if len(recorded) != len(job_sets):
         return False
-    granted = {
-        one.get("name"): one.get("count")
-        for one in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ()
-    }
+    admission = workload.status.admission
+    granted = {one.name: one.count for one in (admission.pod_set_assignments if admission is not None else ())}
     for now, then in zip(job_sets, recorded, strict=True):
-        counts = {then.get("count", 1)} | (
-            {granted[then["name"]]} if admitted and then.get("name") in granted else set()
-        )
-        if now["name"] != then.get("name") or now["count"] not in counts:
+        counts = {then.count, granted[then.name]} if admitted and then.name in granted else {then.count}
+        if now["name"] != then.name or now["count"] not in counts:
             return False
-        if not admitted and now.get("minCount") != then.get("minCount"):
+        if not admitted and now.get("minCount") != then.min_count:
+            return False
+        if not admitted and _wish(now) != then.topology_request:
             return False
         fields = ("containers", "initContainers") if admitted else ("containers", "initContainers", "tolerations")
-        if any(_part(now, name) != _part(then, name) for name in fields):
+        if any(_part(now.get("template") or {}, name) != _part(then.template, name) for name in fields):
             return False
     return True
 
 
-def spec_change(workload: Json, wanted: Json, *, reserved: bool, admitted: bool) -> Json:
+def _wish(pod_set: Json) -> TopologyRequest | None:
+    told = pod_set.get("topologyRequest")
+    return None if told is None else msgspec.convert(told, TopologyRequest)
+
+
+def spec_change(workload: StoredWorkload, wanted: Json, *, reserved: bool, admitted: bool) -> Json:
     """What of the Workload's spec follows the job, beside its pod sets. As Kueue: with quota the queue stays, and
     without a class of its own kind to leave the priority does; once admitted, so does the time limit."""
-    spec = workload.get("spec") or {}
+    spec = workload.raw.get("spec") or {}
     names = ["priority", "priorityClassRef"] if not reserved or may_follow(spec, wanted) else []
     names += [] if reserved else ["queueName"]
     names += [] if admitted else ["maximumExecutionTimeSeconds"]
@@ -171,14 +191,14 @@ def may_follow(spec: Json, wanted: Json) -> bool:
     return kinds_named == {kinds.WORKLOAD_PRIORITY_CLASS.kind}
 
 
-def _part(pod_set: Json, name: str) -> list[Any]:
-    return list(_plain(((pod_set.get("template") or {}).get("spec") or {}).get(name) or ()))
+def _part(template: Json, name: str) -> list[Any]:
+    return list(_plain((template.get("spec") or {}).get(name) or ()))
 
 
-def class_of(workload: Json) -> str:
+def class_of(workload: Workload) -> str:
     """The WorkloadPriorityClass that it names; empty where it names none, or a class of pods."""
-    reference = (workload.get("spec") or {}).get("priorityClassRef") or {}
-    return str(reference.get("name") or "") if reference.get("kind") == kinds.WORKLOAD_PRIORITY_CLASS.kind else ""
+    named = workload.spec.priority_class_ref
+    return named.name if named is not None and named.kind == kinds.WORKLOAD_PRIORITY_CLASS.kind else ""
 
 
 def _plain(value: Any) -> Any:
@@ -195,50 +215,63 @@ _DEFAULTS = (("protocol", "TCP"), ("optional", False))
 # --- the start
 
 
-def infos_of(workload: Json, flavor: Callable[[str], Json | None]) -> list[InjectedInfo]:
+def infos_of(workload: Workload, flavor: Callable[[str], ResourceFlavor | None]) -> list[InjectedInfo]:
     """What the admission adds, pod set by pod set. Raises StartError where two checks contradict each other."""
-    status, spec = workload.get("status") or {}, workload.get("spec") or {}
-    given = {one.get("name"): one for one in (status.get("admission") or {}).get("podSetAssignments") or ()}
+    admission = workload.status.admission
+    given = {one.name: one for one in (admission.pod_set_assignments if admission is not None else ())}
     infos = []
-    for pod_set in spec.get("podSets") or ():
-        name = pod_set.get("name") or "main"
-        entry = given.get(name) or {}
-        parts: Json = {"labels": {}, "annotations": {}, "nodeSelector": {}}
-        tolerations: list[Json] = []
-        for flavor_name in sorted(set((entry.get("flavors") or {}).values())):
-            found = ((flavor(flavor_name) or {}).get("spec")) or {}
-            parts["nodeSelector"].update(found.get("nodeLabels") or {})
-            tolerations += [one for one in found.get("tolerations") or () if one not in tolerations]
+    for pod_set in workload.spec.pod_sets:
+        name = pod_set.name or "main"
+        entry = given.get(name)
+        parts: Parts = {"labels": {}, "annotations": {}, "nodeSelector": {}}
+        tolerations: list[Toleration] = []
+        for flavor_name in sorted(set(((entry.flavors if entry is not None else None) or {}).values())):
+            found = flavor(flavor_name)
+            if found is not None:
+                parts["nodeSelector"].update(found.spec.node_labels or {})
+                tolerations += [one for one in found.spec.tolerations or () if one not in tolerations]
+        placed = entry is not None and entry.topology_assignment is not None
+        if placed and not asks_for_topology(pod_set.template):
+            parts["annotations"][KUEUE_UNCONSTRAINED_TOPOLOGY] = "true"
         _mark(parts, workload, name)
-        for check in status.get("admissionChecks") or ():
-            for update in check.get("podSetUpdates") or ():
-                if update.get("name") == name:
-                    _update(parts, update, name, check["name"])
-                    tolerations += [one for one in update.get("tolerations") or () if one not in tolerations]
+        for check in workload.status.admission_checks or ():
+            for update in check.pod_set_updates or ():
+                if update.name == name:
+                    _update(parts, update, name, check.name)
+                    tolerations += [one for one in update.tolerations or () if one not in tolerations]
         infos.append(
             InjectedInfo(
                 name=name,
-                count=int(entry.get("count", pod_set.get("count", 1))),
+                count=entry.count if entry is not None and entry.count is not None else pod_set.count,
                 labels=parts["labels"],
                 annotations=parts["annotations"],
                 node_selector=parts["nodeSelector"],
-                tolerations=tuple(tolerations),
+                tolerations=tuple(msgspec.to_builtins(one) for one in tolerations),
+                scheduling_gates=(KUEUE_TOPOLOGY_GATE,) if placed else (),
             )
         )
     return infos
 
 
-def _mark(parts: Json, workload: Json, pod_set: str) -> None:
-    queue = str((workload.get("spec") or {}).get("queueName") or "")
-    cluster_queue = str(((workload.get("status") or {}).get("admission") or {}).get("clusterQueue") or "")
-    marks = {kueue_names.POD_SET: pod_set, kueue_names.LOCAL_QUEUE: queue, kueue_names.CLUSTER_QUEUE: cluster_queue}
+Parts = dict[str, dict[str, str]]
+"""What is added to the templates of one pod set, by the name of the field."""
+
+
+def _mark(parts: Parts, workload: Workload, pod_set: str) -> None:
+    admission = workload.status.admission
+    marks = {
+        kueue_names.POD_SET: pod_set,
+        kueue_names.LOCAL_QUEUE: workload.spec.queue_name,
+        kueue_names.CLUSTER_QUEUE: admission.cluster_queue if admission is not None else "",
+    }
     parts["labels"].update({name: value for name, value in marks.items() if value and not check_label_value(value)})
-    parts["annotations"][kueue_names.WORKLOAD] = workload["metadata"]["name"]
+    parts["annotations"][kueue_names.WORKLOAD] = workload.metadata.name
 
 
-def _update(parts: Json, update: Json, pod_set: str, check: str) -> None:
-    for field in ("labels", "annotations", "nodeSelector"):
-        for name, value in (update.get(field) or {}).items():
+def _update(parts: Parts, update: PodSetUpdate, pod_set: str, check: str) -> None:
+    adds = {"labels": update.labels, "annotations": update.annotations, "nodeSelector": update.node_selector}
+    for field, added in adds.items():
+        for name, value in (added or {}).items():
             if parts[field].get(name, value) != value:
                 raise StartError(
                     f"pod set {pod_set}: admission check {check} sets {field} {name} to {value!r}, which is"

@@ -9,25 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.codec import typed
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.api.questions import QUESTIONS, MadeFrom, QuestionSpec, QuestionStatus
+from shoal.api.questions import (
+    CONSUMERS,
+    QUESTIONS,
+    WOULD_START,
+    MadeFrom,
+    QuestionSpec,
+    QuestionStatus,
+    QuotaConsumers,
+    Target,
+)
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.planning.creators import Creator
 from shoal.controllers.planning.naming import plain_key
-from shoal.controllers.planning.questions import answers
+from shoal.controllers.planning.questions import answers, drafts
 from shoal.controllers.planning.questions.readers import Readers, asker_of
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.stamps import Stamps
 from shoal.controllers.planning.words import holder, printable
 from shoal.engine import Engine
+from shoal.engine.explain import DraftTrial
 from shoal.engine.kueue import Places
-from shoal.engine.model import Explanation
+from shoal.engine.model import Explanation, Gang
+from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
@@ -47,6 +60,7 @@ FIRST_LOOK = 3.0
 """Seconds for which a gang that was just created may stay unseen before that is the answer."""
 LOOK_AGAIN = 0.2
 SECOND = 1_000_000
+QUOTAS = (kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY)
 
 
 class PlanningView(Protocol):
@@ -70,7 +84,12 @@ class PlanningView(Protocol):
 
     def known_as(self, key: str) -> str: ...
 
+    def consumers(self, group: str, kind: str, key: Key) -> Mapping[str, Sequence[str]] | None: ...
+
     async def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None: ...
+
+    def draft(self, manifest: Json) -> Gang | None:
+        """The gang that an object would be that is not stored."""
 
 
 class CachedAnswer(msgspec.Struct, frozen=True):
@@ -148,14 +167,20 @@ class Desk:
         """None: it is too early to answer."""
         metadata, asker = question["metadata"], asker_of(question, self._planning.stamps)
         try:
-            spec = msgspec.convert(question.get("spec") or {}, QuestionSpec)
+            spec = typed(question.get("spec") or {}, QuestionSpec)
         except msgspec.ValidationError as error:
             return self._refusal("UnknownQuestion", str(error))
         if spec.question not in QUESTIONS:
             return self._refusal("UnknownQuestion", f"this controller does not answer {spec.question!r}")
+        if spec.question == WOULD_START:
+            return await self._would_start(question, spec, asker)
+        if spec.target is None:
+            return self._refusal("UnknownQuestion", "spec.target is missing: it names the gang that is asked about")
         made_at = await self._caught_up() if spec.fresh else 0
         plan = self._planning.replan_now()
         target, namespace = spec.target, metadata["namespace"]
+        if spec.question == CONSUMERS:
+            return await self._consumers(asker, target, namespace, MadeFrom(plan=plan, at=_moment(made_at)))
         subject = await self._planning.subject(target.group, target.kind, Key(namespace, target.name))
         young = self._clock.monotonic() - self._first_seen.get(metadata["uid"], 0.0) < FIRST_LOOK
         if young and (subject is None or subject.reason == "NotSeen"):
@@ -163,15 +188,86 @@ class Desk:
         if subject is None or not await self._may_know(asker, target.kind, namespace, subject):
             return self._refusal("NotFound", f"there is no {target.kind} {target.name} in namespace {namespace}")
         told = self._explained(subject, plan)
-        made_from = MadeFrom(plan=plan, at=micro_text(made_at) if made_at else None)
+        made_from = MadeFrom(plan=plan, at=_moment(made_at))
         naming = await self._naming(asker, namespace, subject, told)
         found = answers.answer(subject, told.explanation, told.places, told.others, naming, made_from)
         return msgspec.structs.replace(found, answered_at=micro_text(self._clock.now()))
 
-    def _refusal(self, reason: str, message: str) -> QuestionStatus:
+    async def _consumers(
+        self, asker: Creator | None, target: Target, namespace: str, made_from: MadeFrom
+    ) -> QuestionStatus:
+        """Gangs at the nodes of a quota, by name as far as the asker may read them."""
+        found = self._planning.consumers(target.group, target.kind, Key(namespace, target.name))
+        kind = next((one for one in QUOTAS if one.kind == target.kind and target.group in ("", one.group)), None)
+        if kind is None or found is None or not (asker is None or await self._readers.may_read(asker, kind, namespace)):
+            return self._refusal("NotFound", f"there is no quota {target.kind} {target.name} in namespace {namespace}")
+        keys = {plain_key(self._planning.known_as(key)) for gangs in found.values() for key in gangs}
+        readable = await self._readers.readable(asker, namespace, keys)
+        nodes = []
+        for node, gangs in found.items():
+            named = [name for key in gangs if (name := plain_key(self._planning.known_as(key))) in readable]
+            shown = named[: answers.MOST_NAMED]
+            hidden, more = len(gangs) - len(named), len(named) - len(shown)
+            nodes.append(QuotaConsumers(node=node, gangs=tuple(map(printable, shown)), hidden=hidden, more=more))
         return QuestionStatus(
-            answered_at=micro_text(self._clock.now()), reason=reason, message=printable(message, answers.LONGEST)
+            answered_at=micro_text(self._clock.now()),
+            made_from=made_from,
+            reason="Quota",
+            message=f"{len(keys)} gangs are charged here",
+            consumers=tuple(nodes),
+            named_by="Namespace" if asker is None else "Rights",
         )
+
+    async def _would_start(self, question: Json, spec: QuestionSpec, asker: Creator | None) -> QuestionStatus:
+        """A manifest is tried out in a copy of the engine; nothing is stored or decided."""
+        namespace = question["metadata"]["namespace"]
+        try:
+            manifest = drafts.manifest_of(question, spec, micro_text(self._clock.now()))
+            made_at = await self._caught_up() if spec.fresh else 0
+            plan = self._planning.replan_now()
+            gang = self._planning.draft(manifest)
+        except (BadInput, msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError) as error:
+            return self._refusal("Misconfigured", f"the manifest cannot be read: {error}", "Never")
+        if gang is None:
+            kind = str(manifest.get("kind"))[:80]
+            return self._refusal("UnknownQuestion", f"no queue and no plan of this controller would hold this {kind}")
+        if gang.problem:
+            return self._refusal("Misconfigured", gang.problem, "Never")
+        names = [one.name for one in gang.pod_sets]
+        if spec.largest and spec.largest not in names:
+            return self._refusal("UnknownQuestion", f"spec.largest is none of the pod sets {', '.join(names)}")
+        engine, now, began = self._planning.engine, self._clock.now(), self._clock.monotonic()
+        trial = engine.trial(gang, now)
+        largest = engine.largest(gang, spec.largest, drafts.MOST_PODS, now) if spec.largest else None
+        self._rest_after(began)
+        return await self._tried(gang, trial, largest, asker, namespace, MadeFrom(plan=plan, at=_moment(made_at)))
+
+    async def _tried(
+        self,
+        gang: Gang,
+        trial: DraftTrial,
+        largest: int | None,
+        asker: Creator | None,
+        namespace: str,
+        made_from: MadeFrom,
+    ) -> QuestionStatus:
+        subject = drafts.subject_of(gang, trial)
+        told = CachedAnswer((0, 0), trial.explanation, trial.places, ())
+        naming = await self._naming(asker, namespace, subject, told)
+        found = answers.answer(subject, trial.explanation, trial.places, (), naming, made_from)
+        at, verdict = micro_text(self._clock.now()), trial.verdict.capitalize()
+        return msgspec.structs.replace(found, answered_at=at, verdict=verdict, largest=largest, uid="")
+
+    def _rest_after(self, began: float) -> None:
+        """What an answer cost is rested for, so that questions get their share of the controller's time and no more."""
+        ended = self._clock.monotonic()
+        self._rest_until = ended + min(LONGEST_REST, (ended - began) * (1 / SHARE_OF_TIME - 1))
+
+    def _refusal(self, reason: str, message: str, verdict: str = "") -> QuestionStatus:
+        return QuestionStatus(
+            answered_at=micro_text(self._clock.now()), reason=reason, message=printable(message, answers.LONGEST),
+            verdict=verdict,
+        )  # fmt: skip
 
     async def _may_know(self, asker: Creator | None, kind: str, namespace: str, subject: QuestionSubject) -> bool:
         if asker is None:
@@ -192,8 +288,7 @@ class Desk:
         if len(self._told) >= 1000:
             self._told.clear()
         self._told[subject.gang] = told
-        ended = self._clock.monotonic()
-        self._rest_until = ended + min(LONGEST_REST, (ended - began) * (1 / SHARE_OF_TIME - 1))
+        self._rest_after(began)
         return told
 
     async def _naming(
@@ -222,6 +317,10 @@ class Desk:
             log.warning("a question is answered from what is known: %s", error or "the server did not answer in time")
             return 0
         return self._looked[1]
+
+
+def _moment(at: int) -> str | None:
+    return micro_text(at) if at else None
 
 
 def _answered_at(question: Json) -> str:

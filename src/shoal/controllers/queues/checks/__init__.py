@@ -1,8 +1,9 @@
 """Admission checks: which apply to a Workload (`rules`), and those that we answer ourselves.
 
 A check that needs no objects of its own is one file of this folder that names its `CHECKS`, or an entry point of
-another package (group `shoal.admission_checks`): `base` says what it must answer, `answered` asks it. Checks of other
-controllers write their own entry into the Workload and need nothing here.
+another package (group `shoal.admission_checks`): `base` says what it must answer, `answered` asks it. `provisioning`
+has objects of its own (`requests`). Checks of other controllers write their own entry into the Workload and need
+nothing here.
 """
 
 from __future__ import annotations
@@ -16,21 +17,25 @@ from shoal.controllers.queues.checks.base import AnsweredCheck, CheckAnswer, lac
 from shoal.controllers.queues.checks.rules import (
     all_ready,
     applying,
+    are_ready,
+    flavors_granted,
     flavors_of,
+    flavors_used,
     in_state,
     listed,
     rules_of,
-    states,
     sync,
 )
 from shoal.errors import BadInput
 
 ENTRY_POINTS = "shoal.admission_checks"
+_USERS = ("answered", "provisioning", "requests")
+"""Modules that are no checks of this sort: `answered` asks those, the others have objects of their own."""
 
 
 def _shipped() -> Iterator[AnsweredCheck]:
     for module in pkgutil.iter_modules(__path__):
-        if module.name != "answered":  # it asks the checks, and is no check
+        if module.name not in _USERS:
             yield from getattr(importlib.import_module(f"{__name__}.{module.name}"), "CHECKS", ())
 
 
@@ -55,10 +60,12 @@ __all__ = [
     "CheckAnswer",
     "all_ready",
     "applying",
+    "are_ready",
+    "flavors_granted",
     "flavors_of",
+    "flavors_used",
     "in_state",
     "listed",
     "rules_of",
-    "states",
     "sync",
 ]

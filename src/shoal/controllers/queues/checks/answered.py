@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 
-from shoal.api import kinds, kueue_names
+from shoal.api import kueue_names
 from shoal.api.meta import Json
 from shoal.controllers.queues.checks import BY_CONTROLLER
 from shoal.controllers.queues.checks.base import STATES, AnsweredCheck, CheckAnswer
-from shoal.controllers.queues.checks.draft import Draft
+from shoal.controllers.queues.checks.draft import Draft, WorkloadDraft
 from shoal.controllers.queues.context import QueueContext
+from shoal.controllers.queues.stored import StoredCheck, StoredWorkload, is_true
 
 log = logging.getLogger(__name__)
 ASK_AGAIN = 60.0
@@ -23,17 +24,17 @@ class AnsweredChecks:
     def __init__(self, context: QueueContext) -> None:
         self._context = context
 
-    async def look(self, workload: Json) -> tuple[Json, float | None]:
+    async def look(self, workload: StoredWorkload) -> tuple[StoredWorkload, float | None]:
         """The Workload with what its checks say, and the seconds until one of them wants to be asked again."""
         if not BY_CONTROLLER:
             return workload, None
-        draft = Draft(workload, self._context.clock.now())
-        if draft.is_true("Finished") or draft.is_true("Evicted") or not draft.is_true("QuotaReserved"):
+        if is_true(workload, "Finished") or is_true(workload, "Evicted") or not is_true(workload, "QuotaReserved"):
             return workload, None
+        draft = WorkloadDraft(workload, self._context.clock.now())
         later: list[float] = []
         for entry in draft.get("admissionChecks") or ():
-            found = self._context.caches.get(kinds.ADMISSION_CHECK, str(entry["name"]))
-            check = BY_CONTROLLER.get(str(((found or {}).get("spec") or {}).get("controllerName")))
+            found = self._context.caches.check(str(entry["name"]))
+            check = BY_CONTROLLER.get(found.spec.controller_name) if found is not None else None
             if found is None or check is None or entry.get("state") not in ("Pending", "Ready", ""):
                 continue
             given = _asked(check, workload, found, draft.now)
@@ -44,12 +45,12 @@ class AnsweredChecks:
         return stored, min(later, default=None)
 
 
-def _asked(check: AnsweredCheck, workload: Json, found: Json, now: int) -> CheckAnswer:
+def _asked(check: AnsweredCheck, workload: StoredWorkload, found: StoredCheck, now: int) -> CheckAnswer:
     """A check that fails holds up its own gangs, and says so; nothing else."""
     try:
-        if problem := check.problem(found):
+        if problem := check.problem(found.raw):
             return CheckAnswer(state="Pending", message=problem)
-        given = check.answer(workload, found, now)
+        given = check.answer(workload.raw, found.raw, now)
         if given.state in STATES:
             return given
         error: object = f"{given.state!r} is none of {', '.join(STATES)}"

@@ -1,18 +1,19 @@
 """A Workload's status while it is being thought about: conditions in, one patch out.
 
-Made from the stored object at the start of a look and thrown away after its write. Times of conditions change only
-with their status, never run backwards and never lie before the object was made.
+Made from the stored object at the start of a look and thrown away after its write. It is plain JSON, because fields
+that no type knows must survive the patch. Times of conditions change only with their status, never run backwards and
+never lie before the object was made.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Literal
 
-from shoal.api.codec import merge_patch
+from shoal.api.codec import copied, difference
 from shoal.api.kueue_names import bounded
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
+from shoal.controllers.queues.stored import StoredWorkload
 
 SECOND = 1_000_000
 EventType = Literal["Normal", "Warning"]
@@ -23,7 +24,7 @@ class Draft:
         self.obj = obj
         self.now = now
         self.before: Json = obj.get("status") or {}
-        self.status: Json = copy.deepcopy(self.before)
+        self.status: Json = copied(self.before) if self.before else {}
         self.annotations: dict[str, str] = {}
         """What is stored of this change beside the status, and before it."""
         self.told: list[tuple[EventType, str, str]] = []
@@ -32,7 +33,7 @@ class Draft:
     @property
     def change(self) -> Json:
         """The merge patch of the status; empty when nothing changed."""
-        return merge_patch(self.before, self.status)
+        return difference(self.before, self.status)
 
     # --- conditions
 
@@ -98,3 +99,11 @@ class Draft:
 
     def get(self, name: str) -> Any:
         return self.status.get(name)
+
+
+class WorkloadDraft(Draft):
+    """The same with the Workload itself, as it is stored."""
+
+    def __init__(self, workload: StoredWorkload, now: int) -> None:
+        super().__init__(workload.raw, now)
+        self.workload = workload

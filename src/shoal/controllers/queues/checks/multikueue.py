@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shoal.api import kinds
-from shoal.api.kind import Kind
-from shoal.api.kueue import MULTIKUEUE_CONTROLLER
+from shoal.api.kueue import MULTIKUEUE_CONTROLLER, AdmissionCheck, ClusterQueue
+from shoal.api.kueue_workload import Workload
 from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
-from shoal.api.objects import annotation, label
+from shoal.api.objects import annotation, finalizers, label
 from shoal.controllers.queues.checks.rules import rules_of
 
 HELD = "shoal.dev/elsewhere"
@@ -27,21 +26,21 @@ ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
 
 
 class ChecksByName(Protocol):
-    def get(self, kind: Kind, name: str) -> Json | None: ...
+    def check(self, name: str) -> AdmissionCheck | None: ...
 
 
-def is_copy(workload: Json) -> bool:
+def is_copy(workload: Workload) -> bool:
     """Made by another cluster's hub, which brings its job only once it was admitted."""
     return bool(annotation(workload, EPOCH) or label(workload, ORIGIN))
 
 
-def is_same_round(workload: Json, job: Json) -> bool:
+def is_same_round(workload: Workload, job: Json) -> bool:
     """A job that arrives late, from a round that is over, gets nothing of the next one's Workload."""
     return annotation(workload, EPOCH) == annotation(job, EPOCH)
 
 
-def is_held(workload: Json) -> bool:
-    return HELD in (workload["metadata"].get("finalizers") or ())
+def is_held(workload: Json | Workload) -> bool:
+    return HELD in finalizers(workload)
 
 
 def is_managed(job: Json) -> bool:
@@ -49,12 +48,12 @@ def is_managed(job: Json) -> bool:
     return bool((job.get("spec") or {}).get("managedBy") == MULTIKUEUE_CONTROLLER)
 
 
-def is_dispatched(workload: Json, job: Json | None) -> bool:
+def is_dispatched(workload: Workload, job: Json | None) -> bool:
     """Must nothing of it be started or stopped here?"""
     return is_held(workload) or (job is not None and is_managed(job))
 
 
-def dispatches(cluster_queue: Json | None, caches: ChecksByName) -> bool:
+def dispatches(cluster_queue: ClusterQueue | None, caches: ChecksByName) -> bool:
     """Does this queue give its gangs to other clusters?"""
-    found = (caches.get(kinds.ADMISSION_CHECK, name) for name in rules_of(cluster_queue))
-    return any((one or {}).get("spec", {}).get("controllerName") == MULTIKUEUE_CONTROLLER for one in found)
+    found = (caches.check(name) for name in rules_of(cluster_queue))
+    return any(one is not None and one.spec.controller_name == MULTIKUEUE_CONTROLLER for one in found)

@@ -6,8 +6,8 @@ queue. Each check's owner writes its own entry; we add those that are missing an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from shoal.api.kueue import ClusterQueue
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.controllers.queues.checks.draft import Draft
 
@@ -15,27 +15,34 @@ Rules = dict[str, frozenset[str]]
 """Check name to the flavors it concerns; none: all."""
 
 
-def rules_of(cluster_queue: Json | None) -> Rules:
-    strategy = ((cluster_queue or {}).get("spec") or {}).get("admissionChecksStrategy") or {}
-    return {
-        str(one["name"]): frozenset(one.get("onFlavors") or ())
-        for one in strategy.get("admissionChecks") or ()
-        if one.get("name")
-    }
+def rules_of(cluster_queue: ClusterQueue | None) -> Rules:
+    strategy = cluster_queue.spec.admission_checks_strategy if cluster_queue is not None else None
+    named = strategy.admission_checks if strategy is not None else None
+    return {one.name: frozenset(one.on_flavors or ()) for one in named or () if one.name}
 
 
-def flavors_of(cluster_queue: Json | None) -> frozenset[str]:
-    groups = ((cluster_queue or {}).get("spec") or {}).get("resourceGroups") or ()
-    return frozenset(str(flavor.get("name")) for group in groups for flavor in group.get("flavors") or ())
+def flavors_of(cluster_queue: ClusterQueue | None) -> frozenset[str]:
+    groups = cluster_queue.spec.resource_groups if cluster_queue is not None else None
+    return frozenset(flavor.name for group in groups or () for flavor in group.flavors)
 
 
-def applying(rules: Rules, all_flavors: frozenset[str], admission: Json | None) -> list[str]:
-    """Names, sorted."""
-    if admission is None:
+def flavors_used(workload: Workload) -> frozenset[str]:
+    """Of what it was given; none without an admission."""
+    admission = workload.status.admission
+    given = admission.pod_set_assignments if admission is not None else ()
+    return frozenset(flavor for one in given for flavor in (one.flavors or {}).values())
+
+
+def flavors_granted(admission: Json) -> frozenset[str]:
+    """The same of an admission that is not stored yet."""
+    given = admission.get("podSetAssignments") or ()
+    return frozenset(flavor for one in given for flavor in (one.get("flavors") or {}).values())
+
+
+def applying(rules: Rules, all_flavors: frozenset[str], used: frozenset[str] | None) -> list[str]:
+    """Names, sorted. `used` is None for a gang without quota."""
+    if used is None:
         return sorted(name for name, flavors in rules.items() if not flavors or flavors >= all_flavors)
-    used = {
-        flavor for entry in admission.get("podSetAssignments") or () for flavor in (entry.get("flavors") or {}).values()
-    }
     return sorted(name for name, flavors in rules.items() if not flavors or flavors & used)
 
 
@@ -49,14 +56,15 @@ def sync(draft: Draft, wanted: list[str]) -> None:
     draft.set("admissionChecks", made)
 
 
-def states(status: Mapping[str, object]) -> dict[str, str]:
-    entries = status.get("admissionChecks") or ()
-    return {one["name"]: one.get("state", "") for one in entries}  # type: ignore[attr-defined]
+def all_ready(workload: Workload, wanted: list[str]) -> bool:
+    """By its stored status."""
+    ready = {one.name for one in workload.status.admission_checks or () if one.state == "Ready"}
+    return ready.issuperset(wanted)
 
 
-def all_ready(status: Mapping[str, object], wanted: list[str]) -> bool:
-    found = states(status)
-    return all(found.get(name) == "Ready" for name in wanted)
+def are_ready(draft: Draft, wanted: list[str]) -> bool:
+    """By the status that is about to be stored."""
+    return {one["name"] for one in in_state(draft, "Ready")}.issuperset(wanted)
 
 
 def in_state(draft: Draft, state: str) -> list[Json]:

@@ -11,6 +11,7 @@ from shoal.api.gang import PREEMPTED_FOR
 from shoal.api.meta import Json
 from shoal.api.quantity import show
 from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.engine.kueue import stored_placement
 from shoal.engine.model import PodSetAssignment
 
 PREVIOUSLY = "Previously: "
@@ -28,6 +29,14 @@ def reserve(draft: Draft, cluster_queue: str, assignment: Sequence[PodSetAssignm
             text = draft.message(kind).removeprefix(PREVIOUSLY)
             draft.put(kind, False, draft.reason(kind), PREVIOUSLY + text)
     draft.set("resourceRequests", None)
+
+
+def place(draft: Draft, assignment: Sequence[PodSetAssignment]) -> None:
+    """Its pods have other places, or places at last: nothing else of its admission changes."""
+    admission = dict(draft.get("admission") or {})
+    admission["podSetAssignments"] = [_given(one) for one in assignment]
+    draft.set("admission", admission)
+    draft.set("unhealthyNodes", None)
 
 
 def admit(draft: Draft) -> None:
@@ -101,6 +110,10 @@ def _given(one: PodSetAssignment) -> Json:
         made["flavors"] = dict(one.flavors)
     if one.usage:
         made["resourceUsage"] = {name: show(name, amount) for name, amount in sorted(one.usage.items())}
+    if one.topology is not None:
+        made["topologyAssignment"] = stored_placement(one.topology)
+    if one.delayed_topology:
+        made["delayedTopologyRequest"] = one.delayed_topology
     return made
 
 

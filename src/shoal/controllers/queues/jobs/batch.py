@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
-from shoal.api.labels import BATCH_CONTROLLER_UID, BATCH_JOB_NAME
+from shoal.api.labels import BATCH_COMPLETION_INDEX, BATCH_CONTROLLER_UID, BATCH_JOB_NAME
 from shoal.api.meta import Json
+from shoal.api.topology_annotations import topology_request
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
 
@@ -25,7 +26,13 @@ class Jobs(Suspendable):
         least = _minimum(job)
         if least is not None and least < made["count"]:
             made["minCount"] = least
+        request = topology_request(made["template"], podIndexLabel=BATCH_COMPLETION_INDEX)
+        if request is not None:
+            made["topologyRequest"] = request
         return [made]
+
+    def template_paths(self, job: Json) -> list[str]:
+        return ["spec.template"]
 
     def is_active(self, job: Json) -> bool:
         return bool(_status(job).get("active")) or self.is_half_stopped(job)

@@ -12,13 +12,17 @@ from typing import Any
 
 from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
+from shoal.api.labels import RAY_FAULT_TOLERANT
 from shoal.api.meta import Json
+from shoal.api.objects import annotation
 from shoal.controllers.demand import ray as demand
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs.base import End, Suspendable
+from shoal.errors import BadInput
 
 MOST_POD_SETS = 18
 HEAD, SUBMITTER = "head", "submitter"
+FAULT_TOLERANT = RAY_FAULT_TOLERANT
 
 
 class RayClusters(Suspendable):
@@ -28,7 +32,10 @@ class RayClusters(Suspendable):
         return {"state": "suspended"}
 
     def pod_sets(self, job: Json) -> list[Json]:
-        return _pod_sets(demand.cluster_pods(_spec(job)))
+        return _pod_sets(demand.cluster_pods(_charged(job, _spec(job))))
+
+    def template_paths(self, job: Json) -> list[str]:
+        return [_path(pods.field) for pods in demand.cluster_pods(_spec(job))]
 
     def is_active(self, job: Json) -> bool:
         """Kueue counts only `ready` and so gives quota away while pods still end; we keep it until it is suspended."""
@@ -66,7 +73,10 @@ class RayJobs(Suspendable):
         return bool(_spec(job).get("clusterSelector"))
 
     def pod_sets(self, job: Json) -> list[Json]:
-        return _pod_sets(demand.job_pods(_spec(job)))
+        return _pod_sets(demand.job_pods(_charged_job(job)))
+
+    def template_paths(self, job: Json) -> list[str]:
+        return [_path(pods.field) for pods in demand.job_pods(_charged_job(job))]
 
     def is_active(self, job: Json) -> bool:
         return _status(job).get("jobDeploymentStatus") not in (None, "", "Suspended")
@@ -112,7 +122,7 @@ class RayJobs(Suspendable):
         spec = _spec(job)
         if spec.get("clusterSelector"):
             return (
-                ["spec.rayClusterSpec: does not go together with clusterSelector"] if spec.get("rayClusterSpec") else []
+                ["spec.clusterSelector: does not go together with rayClusterSpec"] if spec.get("rayClusterSpec") else []
             )
         if not spec.get("rayClusterSpec"):
             return ["spec.rayClusterSpec: is required where a queue starts the job"]
@@ -132,6 +142,44 @@ def _pod_sets(found: Iterable[demand.RayPods]) -> list[Json]:
         {"name": pods.group.lower() or pods.role, "count": pods.count, "template": _kept(pods.content)}
         for pods in found
     ]
+
+
+def _charged_job(job: Json) -> Json:
+    """The spec of a RayJob as Kueue charges it: the API server has filled in how it is submitted, or no pod is."""
+    spec = _spec(job)
+    return {
+        **spec,
+        "submissionMode": spec.get("submissionMode") or "HTTPMode",
+        "rayClusterSpec": _charged(job, spec.get("rayClusterSpec") or {}),
+    }
+
+
+def _charged(job: Json, cluster: Json) -> Json:
+    """The spec of a cluster as Kueue charges it: a group that does not say how many workers it has, has one; state in
+    Redis is cleaned up on the head's quota, whichever way it was asked for."""
+    groups = [{**one, "replicas": 1} if one.get("replicas") is None else one for one in _groups(cluster)]
+    made: Json = {**cluster, "workerGroupSpecs": groups} if groups else dict(cluster)
+    options = cluster.get("gcsFaultToleranceOptions") or {}
+    if annotation(job, FAULT_TOLERANT) == "true" and not options.get("redisAddress"):
+        made["gcsFaultToleranceOptions"] = {**options, "redisAddress": "redis"}
+    if (made.get("gcsFaultToleranceOptions") or {}).get("redisAddress") and not _has_containers(cluster):
+        raise BadInput("cannot account for Redis cleanup resources: head pod template must include the Ray container")
+    return made
+
+
+def _groups(cluster: Json) -> list[Json]:
+    listed = cluster.get("workerGroupSpecs")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _has_containers(cluster: Json) -> bool:
+    template = (cluster.get("headGroupSpec") or {}).get("template") or {}
+    return bool((template.get("spec") or {}).get("containers"))
+
+
+def _path(field: tuple[str | int, ...]) -> str:
+    """Where a template stands in the job: `spec.workerGroupSpecs[0].template`."""
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in field)
 
 
 def elastic_problems(job: Json) -> list[str]:

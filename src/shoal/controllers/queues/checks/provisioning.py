@@ -9,20 +9,26 @@ from __future__ import annotations
 import logging
 from random import Random
 
+import msgspec
+
 from shoal.api import kinds, kueue_names
-from shoal.api.kind import Kind
+from shoal.api.kind import Key, Kind
+from shoal.api.kueue import AdmissionCheck, ProvisioningRequestConfig
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.demand.devices import tolerating_template
-from shoal.controllers.queues import requests
 from shoal.controllers.queues.caches import QueueCaches
-from shoal.controllers.queues.checks.draft import SECOND, Draft
+from shoal.controllers.queues.checks import requests
+from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.inject import StartError
+from shoal.controllers.queues.stored import StoredWorkload, is_true
 from shoal.controllers.queues.workloads import infos_of
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
 
+replace = msgspec.structs.replace
 log = logging.getLogger(__name__)
 
 JITTER = 0.0001
@@ -38,29 +44,30 @@ class Provisioning:
         self._handed: set[str] = set()
         """UIDs of requests that own their templates."""
 
-    async def look(self, workload: Json) -> Json:
+    async def look(self, workload: StoredWorkload) -> StoredWorkload:
         """Bring the requests of one Workload to where its status says, and its checks to where the requests say."""
-        status = workload.get("status") or {}
-        draft = Draft(workload, self._context.clock.now())
-        if draft.is_true("Finished") or draft.is_true("Evicted") or not draft.is_true("QuotaReserved"):
+        if is_true(workload, "Finished") or is_true(workload, "Evicted") or not is_true(workload, "QuotaReserved"):
             await self._drop(self._caches.requests_of(workload))
             return workload
-        ours = [one for one in status.get("admissionChecks") or () if self._is_ours(one["name"])]
-        await self._drop(self._of_other_checks(workload, [one["name"] for one in ours]))
-        for check in ours:
-            await self._serve(draft, check["name"])
+        ours = [one.name for one in workload.status.admission_checks or () if self._is_ours(one.name)]
+        await self._drop(self._of_other_checks(workload, ours))
+        if not ours:
+            return workload
+        draft = WorkloadDraft(workload, self._context.clock.now())
+        for name in ours:
+            await self._serve(draft, name)
         return await self._context.store(draft) if draft.change else workload
 
     def _is_ours(self, name: str) -> bool:
-        found = self._caches.get(kinds.ADMISSION_CHECK, name)
-        return found is not None and (found.get("spec") or {}).get("controllerName") == kueue_names.PROVISIONING_CHECK
+        found = self._caches.check(name)
+        return found is not None and found.spec.controller_name == kueue_names.PROVISIONING_CHECK
 
-    def config_of(self, check: str) -> Json | None:
-        found = self._caches.get(kinds.ADMISSION_CHECK, check) or {}
-        return config_of(found, self._caches)
+    def config_of(self, check: str) -> ProvisioningRequestConfig | None:
+        found = self._caches.check(check)
+        return config_of(found, self._caches) if found is not None else None
 
-    async def _serve(self, draft: Draft, name: str) -> None:
-        workload = draft.obj
+    async def _serve(self, draft: WorkloadDraft, name: str) -> None:
+        workload = draft.workload
         check = next(one for one in draft.get("admissionChecks") if one["name"] == name)
         config = self.config_of(name)
         if config is None:
@@ -68,7 +75,9 @@ class Provisioning:
                 self._answer(draft, check, requests.RequestAnswer(state="Pending", message=NOT_ACTIVE))
             return
         try:
-            wanted = requests.wanted_pod_sets(workload, config, infos_of(_without_updates(workload), self._flavor))
+            wanted = requests.wanted_pod_sets(
+                workload, config, infos_of(_without_updates(workload), self._caches.flavor)
+            )
         except StartError as error:
             self._answer(draft, check, requests.RequestAnswer(state="Rejected", message=str(error)))
             return
@@ -118,26 +127,32 @@ class Provisioning:
             return ""
         return f"nothing was provided within {limit:g} s"
 
-    def next_look(self, workload: Json) -> float | None:
+    def next_look(self, workload: Workload) -> float | None:
         """Seconds until a request that is waited for has taken too long."""
         limit = self._context.settings.provisioning_seconds
-        draft = Draft(workload, self._context.clock.now())
-        if limit is None or not draft.is_true("QuotaReserved") or draft.is_true("Admitted") or draft.is_true("Evicted"):
+        waits = is_true(workload, "QuotaReserved") and not is_true(workload, "Admitted")
+        if limit is None or not waits or is_true(workload, "Evicted"):
             return None
+        now = self._context.clock.now()
         made = [one["metadata"].get("creationTimestamp") for one in self._caches.requests_of(workload)]
-        left = [limit - (draft.now - parse_time(text)) / SECOND for text in made if text]
+        left = [limit - (now - parse_time(text)) / SECOND for text in made if text]
         return max(0.1, min(left)) if left else None
 
-    def _is_spent(self, request: Json, draft: Draft) -> bool:
+    def _is_spent(self, request: Json, draft: WorkloadDraft) -> bool:
         return requests.holds(request, "Failed") or (
             requests.holds(request, "BookingExpired") and not draft.is_true("Admitted")
         )
 
     async def _create(
-        self, draft: Draft, check: Json, config: Json, wanted: list[requests.Wanted], attempt: int
+        self,
+        draft: WorkloadDraft,
+        check: Json,
+        config: ProvisioningRequestConfig,
+        wanted: list[requests.Wanted],
+        attempt: int,
     ) -> None:
         """Templates first, then the request, then the templates go over to it."""
-        context, workload = self._context, draft.obj
+        context, workload = self._context, draft.workload
         templates, body = requests.objects(workload, check["name"], attempt, config, wanted)
         if context.settings.device_tolerations:
             for template in templates:
@@ -149,11 +164,11 @@ class Provisioning:
             request = await self._make(kinds.PROVISIONING_REQUEST, body, workload)
         except (BadInput, Invalid, Forbidden) as error:
             said = f"Error creating ProvisioningRequest {name!r}: {error}"
-            context.tell(workload, "Warning", "FailedCreate", said)
+            context.tell(workload.raw, "Warning", "FailedCreate", said)
             self._answer(draft, check, requests.RequestAnswer(state="Pending", message=said))
             return
         self._caches.requests.note_write(request)
-        context.tell(workload, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
+        context.tell(workload.raw, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
         await self._hand_over(request)
 
     async def _hand_over(self, request: Json) -> None:
@@ -161,7 +176,7 @@ class Provisioning:
         uid, namespace = request["metadata"]["uid"], request["metadata"].get("namespace")
         if uid in self._handed:
             return
-        owner = requests.reference(request, kinds.PROVISIONING_REQUEST)
+        owner = requests.reference(kinds.PROVISIONING_REQUEST, request["metadata"]["name"], uid)
         for one in (request.get("spec") or {}).get("podSets") or ():
             try:
                 template = await self._context.client.get(kinds.POD_TEMPLATE, one["podTemplateRef"]["name"], namespace)
@@ -170,7 +185,7 @@ class Provisioning:
             await self._context.writer.patch(kinds.POD_TEMPLATE, template, {"metadata": {"ownerReferences": [owner]}})
         self._handed.add(uid)
 
-    async def _make(self, kind: Kind, body: Json, workload: Json) -> Json:
+    async def _make(self, kind: Kind, body: Json, workload: Workload) -> Json:
         """Create it, or find what an earlier try made under the same name. Raises BadInput for a stranger's."""
         writer = self._context.writer
         try:
@@ -180,7 +195,7 @@ class Provisioning:
             found: Json = await self._context.client.get(kind, metadata["name"], metadata["namespace"])
             owners = {one.get("uid") for one in found["metadata"].get("ownerReferences") or () if one.get("controller")}
             known = {
-                workload["metadata"]["uid"],
+                workload.metadata.uid,
                 *(one["metadata"]["uid"] for one in self._caches.requests_of(workload)),
             }
             if not owners & known:
@@ -188,7 +203,7 @@ class Provisioning:
                 raise BadInput(f"{body['kind']} {where} exists and belongs to another owner; remove it") from None
             return found
 
-    def _answer(self, draft: Draft, check: Json, given: requests.RequestAnswer) -> None:
+    def _answer(self, draft: WorkloadDraft, check: Json, given: requests.RequestAnswer) -> None:
         """Write what the request says into its check; the time changes only with the state."""
         before = str(check.get("state") or "")
         changed = before != given.state
@@ -205,7 +220,7 @@ class Provisioning:
         if given.state == "Ready" and given.updates is not None and changed:
             check["podSetUpdates"] = list(given.updates)
 
-    def _of_other_checks(self, workload: Json, names: list[str]) -> list[Json]:
+    def _of_other_checks(self, workload: Workload, names: list[str]) -> list[Json]:
         """Requests that were made for checks which do not apply any more."""
         mine = {
             one["metadata"]["uid"]
@@ -222,24 +237,25 @@ class Provisioning:
                 self._caches.requests.note_delete(request)
                 self._handed.discard(request["metadata"]["uid"])
 
-    def _flavor(self, name: str) -> Json | None:
-        return self._caches.get(kinds.RESOURCE_FLAVOR, name)
 
-
-def config_of(check: Json, caches: QueueCaches) -> Json | None:
-    """The ProvisioningRequestConfig that a check names; None when it does not, or names something else."""
-    parameters = (check.get("spec") or {}).get("parameters") or {}
-    if parameters.get("kind") != "ProvisioningRequestConfig" or parameters.get("apiGroup") != kueue_names.GROUP:
+def config_named(check: AdmissionCheck) -> str | None:
+    """Name of the ProvisioningRequestConfig of a check; None when it names none, or something else."""
+    named = check.spec.parameters
+    if named is None or named.kind != "ProvisioningRequestConfig" or named.api_group != kueue_names.GROUP:
         return None
-    return caches.get(kinds.PROVISIONING_REQUEST_CONFIG, str(parameters.get("name") or ""))
+    return named.name
+
+
+def config_of(check: AdmissionCheck, caches: QueueCaches) -> ProvisioningRequestConfig | None:
+    """None where the check names none, or one that does not exist."""
+    return caches.configs.get(Key("", config_named(check) or ""))
 
 
 def _is_made_by_a_check(request: Json) -> bool:
     return (request["metadata"].get("labels") or {}).get(kueue_names.MANAGED) == "true"
 
 
-def _without_updates(workload: Json) -> Json:
+def _without_updates(workload: Workload) -> Workload:
     """The Workload before any check added something: what the pods that are asked for will look like."""
-    status = workload.get("status") or {}
-    entries = [{**one, "podSetUpdates": None} for one in status.get("admissionChecks") or ()]
-    return {**workload, "status": {**status, "admissionChecks": entries}}
+    entries = tuple(replace(one, pod_set_updates=None) for one in workload.status.admission_checks or ())
+    return replace(workload, status=replace(workload.status, admission_checks=entries))

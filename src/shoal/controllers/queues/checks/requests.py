@@ -15,12 +15,14 @@ import msgspec
 from shoal.api import kinds, kueue_names
 from shoal.api.autoscaling import CLASS_ANNOTATION, CONSUME_ANNOTATION
 from shoal.api.booking import is_over
+from shoal.api.kind import Kind
+from shoal.api.kueue import ProvisioningRequestConfig
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.node_pools import obtains
 from shoal.controllers.queues.inject import InjectedInfo, merged
 from shoal.controllers.queues.names import attempt_of, request_name, template_name
 
-BACKOFF_LIMIT, BACKOFF_BASE, BACKOFF_MOST = 3, 60, 1800
 _SCHEDULING = ("nodeSelector", "tolerations", "affinity", "resourceClaims")
 
 
@@ -58,9 +60,9 @@ def message(request: Json, kind: str) -> str:
 # --- which request counts
 
 
-def attempts(found: Iterable[Json], workload: Json, check: str) -> list[tuple[int, Json]]:
+def attempts(found: Iterable[Json], workload: Workload, check: str) -> list[tuple[int, Json]]:
     """Attempt and request, the highest first; only requests of this very workload and check."""
-    name = workload["metadata"]["name"]
+    name = workload.metadata.name
     numbered = [(attempt_of(one["metadata"]["name"], name, check), one) for one in found]
     return sorted(
         ((number, one) for number, one in numbered if number and not one["metadata"].get("deletionTimestamp")),
@@ -69,7 +71,7 @@ def attempts(found: Iterable[Json], workload: Json, check: str) -> list[tuple[in
     )
 
 
-def live_requests(found: list[Json], workload: Json, checks: Iterable[str]) -> dict[str, Json]:
+def live_requests(found: list[Json], workload: Workload, checks: Iterable[str]) -> dict[str, Json]:
     """The newest request of each check that is not over."""
     live = {}
     for check in checks:
@@ -79,12 +81,12 @@ def live_requests(found: list[Json], workload: Json, checks: Iterable[str]) -> d
     return live
 
 
-def fits_config(request: Json, config: Json) -> bool:
+def fits_config(request: Json, config: ProvisioningRequestConfig) -> bool:
     """Was it made by this config? Otherwise a new one takes its place."""
-    spec, wanted = request.get("spec") or {}, config.get("spec") or {}
-    if spec.get("provisioningClassName") != wanted.get("provisioningClassName"):
+    spec, wanted = request.get("spec") or {}, config.spec
+    if spec.get("provisioningClassName") != wanted.provisioning_class_name:
         return False
-    return (wanted.get("parameters") or {}).items() <= (spec.get("parameters") or {}).items()
+    return (wanted.parameters or {}).items() <= (spec.get("parameters") or {}).items()
 
 
 def consuming(infos: list[InjectedInfo], found: Iterable[Json]) -> list[InjectedInfo]:
@@ -102,19 +104,18 @@ def consuming(infos: list[InjectedInfo], found: Iterable[Json]) -> list[Injected
 # --- what it asks for
 
 
-def wanted_pod_sets(workload: Json, config: Json, infos: list[InjectedInfo]) -> list[Wanted]:
+def wanted_pod_sets(workload: Workload, config: ProvisioningRequestConfig, infos: list[InjectedInfo]) -> list[Wanted]:
     """Pod sets with pods that use a managed resource; merged where the config says so."""
-    spec = config.get("spec") or {}
-    managed, policy = set(spec.get("managedResources") or ()), spec.get("podSetMergePolicy")
+    managed, policy = set(config.spec.managed_resources or ()), config.spec.pod_set_merge_policy
     found: list[Wanted] = []
     by_name = {info.name: info for info in infos}
-    for pod_set in (workload.get("spec") or {}).get("podSets") or ():
-        name = pod_set.get("name") or "main"
+    for pod_set in workload.spec.pod_sets:
+        name = pod_set.name or "main"
         info = by_name.get(name)
         count = info.count if info is not None else 0
-        if count <= 0 or pod_set.get("count", 1) <= 0 or not _uses(pod_set.get("template") or {}, managed):
+        if count <= 0 or pod_set.count <= 0 or not _uses(pod_set.template, managed):
             continue
-        template = _template(pod_set.get("template") or {}, info)
+        template = _template(pod_set.template, info)
         for index, earlier in enumerate(found):
             if policy and _alike(earlier.template, template, policy):
                 found[index] = msgspec.structs.replace(
@@ -126,10 +127,12 @@ def wanted_pod_sets(workload: Json, config: Json, infos: list[InjectedInfo]) -> 
     return found
 
 
-def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list[Wanted]) -> tuple[list[Json], Json]:
+def objects(
+    workload: Workload, check: str, attempt: int, config: ProvisioningRequestConfig, wanted: list[Wanted]
+) -> tuple[list[Json], Json]:
     """Templates and request. The templates are to be created first: a request must never name what does not exist."""
-    name, namespace = request_name(workload["metadata"]["name"], check, attempt), workload["metadata"].get("namespace")
-    spec, owner = config.get("spec") or {}, reference(workload, kinds.WORKLOAD)
+    name, namespace = request_name(workload.metadata.name, check, attempt), workload.metadata.namespace
+    owner = workload_reference(workload)
     templates: list[Json] = [
         {
             "apiVersion": "v1",
@@ -144,12 +147,12 @@ def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list
         }
         for one in wanted
     ]
-    parameters = dict(spec.get("parameters") or {})
-    for key, value in (workload["metadata"].get("annotations") or {}).items():
+    parameters = dict(config.spec.parameters or {})
+    for key, value in (workload.metadata.annotations or {}).items():
         if key.startswith(kueue_names.PROVISIONING_PREFIX):
             parameters[key.removeprefix(kueue_names.PROVISIONING_PREFIX)] = value
     body: Json = {
-        "provisioningClassName": spec.get("provisioningClassName"),
+        "provisioningClassName": config.spec.provisioning_class_name,
         "podSets": [
             {"podTemplateRef": {"name": template["metadata"]["name"]}, "count": one.count}
             for template, one in zip(templates, wanted, strict=True)
@@ -171,12 +174,17 @@ def objects(workload: Json, check: str, attempt: int, config: Json, wanted: list
     return templates, request
 
 
-def reference(obj: Json, kind: Any) -> Json:
+def workload_reference(workload: Workload) -> Json:
+    return reference(kinds.WORKLOAD, workload.metadata.name, workload.metadata.uid)
+
+
+def reference(kind: Kind, name: str, uid: str) -> Json:
+    """To the one owner that controls an object."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
+        "name": name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -235,7 +243,7 @@ def answer(
     request: Json,
     attempt: int,
     check: Json,
-    config: Json,
+    config: ProvisioningRequestConfig,
     wanted: list[Wanted],
     *,
     admitted: bool,
@@ -259,25 +267,26 @@ def answer(
     return RequestAnswer(state="Pending")
 
 
-def _retry(text: str, word: str, attempt: int, check: Json, config: Json, jitter: Callable[[], float]) -> RequestAnswer:
-    strategy = (config.get("spec") or {}).get("retryStrategy") or {}
-    limit = strategy.get("backoffLimitCount")
+def _retry(
+    text: str,
+    word: str,
+    attempt: int,
+    check: Json,
+    config: ProvisioningRequestConfig,
+    jitter: Callable[[], float],
+) -> RequestAnswer:
+    strategy = config.spec.retry_strategy
     count = int(check.get("retryCount") or 0)
-    if attempt > (BACKOFF_LIMIT if limit is None else int(limit)):
+    if attempt > strategy.backoff_limit_count:
         return RequestAnswer(state="Rejected", message=text)
     said = f"Retrying after {word}: {text}"
     if attempt <= count:  # this attempt was answered for before: its eviction is over
         return RequestAnswer(state=str(check.get("state") or "Pending"), message=said)
-    base = strategy.get("backoffBaseSeconds")
-    most = strategy.get("backoffMaxSeconds")
-    wait = min(
-        float(BACKOFF_MOST if most is None else most),
-        float(BACKOFF_BASE if base is None else base) * 2.0 ** min(count, 30),
-    )
+    wait = min(float(strategy.backoff_max_seconds), strategy.backoff_base_seconds * 2.0 ** min(count, 30))
     return RequestAnswer(state="Retry", message=said, requeue_after=int(wait * (1 + jitter())))
 
 
-def _update(pod_set: str, request: Json, config: Json) -> Json:
+def _update(pod_set: str, request: Json, config: ProvisioningRequestConfig) -> Json:
     made: Json = {
         "name": pod_set,
         "annotations": {
@@ -286,11 +295,12 @@ def _update(pod_set: str, request: Json, config: Json) -> Json:
         },
     }
     details = (request.get("status") or {}).get("provisioningClassDetails") or {}
-    chosen = ((config.get("spec") or {}).get("podSetUpdates") or {}).get("nodeSelector") or ()
+    updates = config.spec.pod_set_updates
+    chosen = (updates.node_selector if updates is not None else None) or ()
     selector = {
-        one["key"]: details[one["valueFromProvisioningClassDetail"]]
+        one.key: details[one.value_from_provisioning_class_detail]
         for one in chosen
-        if one.get("valueFromProvisioningClassDetail") in details
+        if one.value_from_provisioning_class_detail in details
     }
     if selector:
         made["nodeSelector"] = selector

@@ -1,0 +1,73 @@
+"""Whether a job belongs to another that is held already: by a queue, or by its AppWrapper.
+
+An owner reference is a claim that any user may write. It counts when the owner exists in the job's namespace under that
+name and UID, is of a kind that is held, and is held itself: it names a queue, is an AppWrapper, or belongs to such an
+object in turn. Asked by admission and by the queue controller; a few reads at most, each with a limit. Writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.api import kinds, kueue_names
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.api.objects import controller_of, group_of, label
+from shoal.controllers.queues.jobs import BY_NAME
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, NotFound, Unknown
+
+NEVER_QUEUED = ("kube-system",)
+LONGEST_CHAIN = 4
+SECONDS = 5.0
+_WRAPPERS: dict[tuple[str, str], Kind] = {
+    (one.group, one.kind): one for one in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+}
+_MAKERS: dict[tuple[str, str], Kind] = {**{name: one.kind for name, one in BY_NAME.items()}, **_WRAPPERS}
+
+
+def claims_owner(job: Json) -> bool:
+    """Does it say that an object of a kind that is held made it?"""
+    owner = controller_of(job)
+    return owner is not None and (group_of(owner), str(owner.get("kind"))) in _MAKERS
+
+
+def claim_of(job: Json) -> str:
+    """UID of the owner that it says made it, where that is of a kind that is held; else empty."""
+    owner = controller_of(job)
+    return str(owner.get("uid") or "-") if owner is not None and claims_owner(job) else ""
+
+
+class Owners:
+    """`client` reads the owners."""
+
+    def __init__(self, client: Client, seconds: float = SECONDS) -> None:
+        self._client = client
+        self._seconds = seconds
+
+    async def hold(self, job: Json, namespace: str = "") -> bool:
+        """Is what it says of its owner true, and is that one held? Raises KubeError where it cannot be known now."""
+        if not claims_owner(job):
+            return False
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._hold(job, namespace or job["metadata"].get("namespace", ""))
+        except TimeoutError:
+            raise Unknown("the owner of the job could not be read in time") from None
+
+    async def _hold(self, job: Json, namespace: str) -> bool:
+        for _ in range(LONGEST_CHAIN):
+            reference = controller_of(job)
+            name = (group_of(reference), str(reference.get("kind"))) if reference is not None else ("", "")
+            if reference is None or name not in _MAKERS:
+                return False
+            try:
+                owner = await self._client.get(_MAKERS[name], str(reference.get("name") or "-"), namespace)
+            except (NotFound, Forbidden):
+                return False
+            if owner["metadata"].get("uid") != reference.get("uid"):
+                return False
+            if name in _WRAPPERS or (label(owner, kueue_names.QUEUE) and namespace not in NEVER_QUEUED):
+                return True
+            job = owner
+        return False

@@ -1,0 +1,49 @@
+"""How often queues publish their numbers: at once where few change, in turns where many change all the time.
+
+No reader follows a number that changes ten times a second, and each publication is a write that the
+work itself needs. Pure but for the clock.
+"""
+
+from __future__ import annotations
+
+from shoal.controllers.queues.counts import Address
+from shoal.kube.clock import Clock
+
+STATUS_PAUSE = 0.1
+"""Seconds for which changes of a queue are collected before its status is written."""
+FEW = 20
+"""Up to so many queues that change all the time, none waits for the others."""
+TOGETHER = 5.0
+"""Statuses a second of all queues together, where many change all the time: 60 queues every 12 s."""
+LONGEST = 60.0
+"""Seconds that a number may be old, whatever else changes."""
+EMPTY_PAUSE = 1.0
+"""Seconds between two publications of a queue that is empty now: that is news of its own."""
+LATELY = 30.0
+"""Seconds after which a queue that did not publish anything is not one of those that change all the time."""
+RECKON = 1.0
+
+
+class StatusPace:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: dict[Address, float] = {}
+        """When each queue published last, for those that did lately."""
+        self._busy = 0
+        self._reckoned = 0.0
+
+    def published(self, address: Address) -> None:
+        self._last[address] = self._clock.monotonic()
+
+    def pause(self, address: Address, empty: bool) -> float:
+        """Seconds until a queue whose numbers changed publishes them."""
+        now = self._clock.monotonic()
+        if now - self._reckoned >= RECKON:
+            self._last = {one: last for one, last in self._last.items() if now - last < LATELY + LONGEST}
+            self._busy = sum(now - last < LATELY for last in self._last.values())
+            self._reckoned = now
+        spacing = min(LONGEST, self._busy / TOGETHER) if self._busy > FEW else 0.0
+        if empty:
+            spacing = min(spacing, EMPTY_PAUSE)
+        last = self._last.get(address)
+        return STATUS_PAUSE if last is None else max(STATUS_PAUSE, last + spacing - now)

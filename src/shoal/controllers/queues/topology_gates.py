@@ -1,0 +1,100 @@
+"""Pods that wait for their place in a topology: each is sent to a domain of its gang's placement, and its gate opened.
+
+Called by the reconciler for an admitted Workload. A pod gets the node labels of its domain as node selector and loses
+the gate in one patch, so that no scheduler sees it without. Pods with a rank go to domains in order of rank; others
+take any slot that is free. A pod that comes back for one that ended takes its slot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from shoal.api import kinds, kueue_names
+from shoal.api.codec import opened
+from shoal.api.kueue_workload import Workload
+from shoal.api.labels import KUEUE_TOPOLOGY_GATE
+from shoal.api.meta import Json
+from shoal.controllers.planning.pods import SeenPod, key_of
+from shoal.engine.kueue.read import placements
+from shoal.engine.model import TopologyPlacement
+from shoal.kube.client import Client
+from shoal.kube.errors import Conflict, NotFound
+from shoal.kube.writes import Writer
+
+log = logging.getLogger(__name__)
+
+Values = tuple[str, ...]
+ENDED = ("Succeeded", "Failed")
+
+
+async def open_gates(workload: Workload, pods: Iterable[SeenPod], writer: Writer) -> None:
+    """Send every gated pod of this Workload to its place. Pods that are not gated are left alone."""
+    found = placements(workload.status)
+    if not found:
+        return
+    ranks = {one.name or "main": one.topology_request for one in workload.spec.pod_sets}
+    by_set: dict[str, list[SeenPod]] = {}
+    for pod in pods:
+        if pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp:
+            by_set.setdefault((pod.metadata.labels or {}).get(kueue_names.POD_SET, ""), []).append(pod)
+    for name, placement in found.items():
+        request = ranks.get(name)
+        label = (request.pod_index_label or "") if request is not None else ""
+        for pod, values in slots(placement, by_set.get(name, ()), label):
+            await _send(pod, dict(zip(placement.levels, values, strict=True)), writer)
+
+
+def slots(placement: TopologyPlacement, pods: Sequence[SeenPod], index_label: str = "") -> list[tuple[SeenPod, Values]]:
+    """Which gated pod goes to which domain."""
+    free: Counter[Values] = Counter({domain.values: domain.count for domain in placement.domains})
+    gated = []
+    for pod in sorted(pods, key=lambda one: one.metadata.name):
+        spec = opened(pod.spec)
+        if is_gated(spec):
+            gated.append(pod)
+        else:
+            selector = spec.get("nodeSelector") or {}
+            free[tuple(str(selector.get(level) or "") for level in placement.levels)] -= 1
+    order = [domain.values for domain in placement.domains for _ in range(domain.count)]
+    found = []
+    for pod in gated:
+        rank = _rank(pod, index_label, len(order))
+        preferred = [order[rank]] if rank is not None else []
+        values = next((one for one in (*preferred, *order) if free[one] > 0), None)
+        if values is None:
+            log.info("pod %s stays gated: every place of its gang is taken", key_of(pod))
+            continue
+        free[values] -= 1
+        found.append((pod, values))
+    return found
+
+
+def is_gated(spec: Json) -> bool:
+    return any(one.get("name") == KUEUE_TOPOLOGY_GATE for one in spec.get("schedulingGates") or ())
+
+
+def _rank(pod: SeenPod, label: str, count: int) -> int | None:
+    text = (pod.metadata.labels or {}).get(label, "") if label else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text) < count else None
+
+
+async def _send(pod: SeenPod, selector: dict[str, str], writer: Writer) -> None:
+    spec, metadata = opened(pod.spec), pod.metadata
+    change = {
+        "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        "spec": {
+            "nodeSelector": {**(spec.get("nodeSelector") or {}), **selector},
+            "schedulingGates": [one for one in spec["schedulingGates"] if one.get("name") != KUEUE_TOPOLOGY_GATE],
+        },
+    }
+
+    async def write(server: Client) -> SeenPod:
+        stored: SeenPod = await server.patch(kinds.POD, metadata.name, metadata.namespace, change, type=SeenPod)
+        return stored
+
+    try:
+        await writer.send(write)
+    except (NotFound, Conflict):
+        log.debug("pod %s has changed meanwhile; the watch tells what it is now", key_of(pod))
