@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.labels import SERVICE_NAME
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.settings import RaySettings
@@ -17,6 +18,7 @@ from shoal.kube.clock import Clock
 
 BY_CLUSTER = "cluster"
 BY_OWNER = "owner"
+BY_SERVICE = "service"
 
 
 class Caches:
@@ -25,8 +27,11 @@ class Caches:
         self._client, self._clock = client, clock
         owner = {BY_OWNER: owner_uids}
         self.clusters = self._cache(kinds.RAY_CLUSTER, indexes=owner)
-        self.jobs = self._cache(kinds.RAY_JOB, indexes={BY_CLUSTER: _selected})
+        self.jobs = self._cache(kinds.RAY_JOB, indexes={BY_CLUSTER: _selected, **owner})
         self.rays = self._cache(kinds.RAY)
+        self.ray_services = self._cache(kinds.RAY_SERVICE)
+        self.cron_jobs = self._cache(kinds.RAY_CRON_JOB)
+        self.slices = self._cache(kinds.ENDPOINT_SLICE, label_selector=names.SERVE, indexes={BY_SERVICE: _service_key})
         self.pods = self._cache(kinds.POD, label_selector=names.CLUSTER, indexes={BY_CLUSTER: _cluster_key})
         self.launchers = self._cache(kinds.POD, label_selector="ray-launcher", indexes=owner)
         self.services = self._cache(kinds.SERVICE, indexes=owner)
@@ -41,6 +46,9 @@ class Caches:
             self.clusters,
             self.jobs,
             self.rays,
+            self.ray_services,
+            self.cron_jobs,
+            self.slices,
             self.pods,
             self.launchers,
             self.services,
@@ -58,8 +66,8 @@ class Caches:
         return sorted(found, key=lambda pod: (str(view.metadata(pod).get("creationTimestamp") or ""), view.name(pod)))
 
     def maker_of(self, cluster: Json) -> Json | None:
-        """The RayJob or Ray that made a cluster."""
-        makers = {"RayJob": self.jobs, "Ray": self.rays}
+        """The RayJob, RayService or Ray that made a cluster."""
+        makers = {"RayJob": self.jobs, "RayService": self.ray_services, "Ray": self.rays}
         for reference in view.metadata(cluster).get("ownerReferences") or []:
             made_by = makers.get(str(reference.get("kind")))
             if made_by is not None:
@@ -73,8 +81,28 @@ class Caches:
         return [Key(view.namespace(job), view.name(job)) for job in found]
 
     async def synced(self) -> None:
-        """Until the first full lists are there. The Ray kind may not be installed and is not waited for."""
-        await asyncio.gather(*(cache.synced.wait() for cache in self.all() if cache is not self.rays))
+        """Until the first full lists are there. Kinds that may not be installed are not waited for."""
+        optional = (self.rays, self.ray_services, self.cron_jobs, self.slices)
+        await asyncio.gather(*(cache.synced.wait() for cache in self.all() if cache not in optional))
+
+    def clusters_of(self, service: Json) -> list[Json]:
+        """RayClusters that a RayService made, oldest first."""
+        found = self.clusters.by_index(BY_OWNER, view.uid(service))
+        return sorted(found, key=lambda one: (str(view.metadata(one).get("creationTimestamp") or ""), view.name(one)))
+
+    def knows_endpoints(self) -> bool:
+        """Before the first full list every Service looks empty."""
+        return self.slices.synced.is_set()
+
+    def ready_pods_behind(self, namespace: str, service: str) -> set[str]:
+        """UIDs of pods that are ready behind a Service of Ray Serve."""
+        return {
+            str((endpoint.get("targetRef") or {}).get("uid"))
+            for one in self.slices.by_index(BY_SERVICE, f"{namespace}/{service}")
+            for endpoint in one.get("endpoints") or []
+            if (endpoint.get("conditions") or {}).get("ready") is not False
+            and (endpoint.get("targetRef") or {}).get("uid")
+        }
 
 
 def owner_uids(thing: Json) -> list[str]:
@@ -83,6 +111,10 @@ def owner_uids(thing: Json) -> list[str]:
 
 def _cluster_key(pod: Json) -> Iterator[str]:
     yield f"{view.namespace(pod)}/{view.labels(pod).get(names.CLUSTER)}"
+
+
+def _service_key(found: Json) -> Iterator[str]:
+    yield f"{view.namespace(found)}/{view.labels(found).get(SERVICE_NAME)}"
 
 
 def _selected(job: Json) -> Iterator[str]:

@@ -25,7 +25,7 @@ _DATE = "tag:yaml.org,2002:timestamp"
 _NOTHING = "tag:yaml.org,2002:null"
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # its base depends on how PyYAML was built
     """What looks like a date stays the text it is: no field of ours is one, and JSON has none."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {

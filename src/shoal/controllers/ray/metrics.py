@@ -105,6 +105,27 @@ def families(caches: Caches) -> Iterator[Any]:
                 family.add_metric(labels, seconds)
     yield from (info, provisioned, took, waited, bound)
     yield from _jobs(caches, named)
+    yield from _services(caches, named)
+
+
+def _services(caches: Caches, named: list[str]) -> Iterator[Any]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    info = GaugeMetricFamily("kuberay_service_info", "RayServices.", labels=named)
+    ready = GaugeMetricFamily(
+        "kuberay_service_condition_ready", "Whether pods answer for a RayService.", labels=[*named, "condition"]
+    )
+    upgrading = GaugeMetricFamily(
+        "kuberay_service_condition_upgrade_in_progress",
+        "Whether a second cluster of a RayService starts.",
+        labels=[*named, "condition"],
+    )
+    for service in caches.ray_services.list():
+        labels = _labels(service)
+        info.add_metric(labels, 1)
+        for family, kind in ((ready, "Ready"), (upgrading, "UpgradeInProgress")):
+            family.add_metric([*labels, str(status.condition_status(service, kind) == "True").lower()], 1)
+    yield from (info, ready, upgrading)
 
 
 def _jobs(caches: Caches, named: list[str]) -> Iterator[Any]:

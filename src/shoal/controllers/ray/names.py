@@ -10,7 +10,7 @@ import hashlib
 
 from shoal.api import labels
 
-CLUSTER = "ray.io/cluster"
+CLUSTER = labels.RAY_CLUSTER_NAME
 NODE_TYPE = labels.RAY_NODE_TYPE
 GROUP = "ray.io/group"
 IDENTIFIER = "ray.io/identifier"
@@ -26,7 +26,7 @@ ORIGIN_NAME = "ray.io/originated-from-cr-name"
 ORIGIN_KIND = "ray.io/originated-from-crd"
 SUBMISSION_MODE = "ray.io/job-submission-mode"
 
-FT_ENABLED = "ray.io/ft-enabled"
+FT_ENABLED = labels.RAY_FAULT_TOLERANT
 STORAGE_NAMESPACE = "ray.io/external-storage-namespace"
 FT_DELETION_TIMEOUT = "ray.io/gcs-ft-deletion-timeout"
 OVERWRITE_COMMAND = "ray.io/overwrite-container-cmd"
@@ -34,12 +34,18 @@ NO_HEAD_RESTART = "ray.io/disable-provisioned-head-restart"
 SERVE_SERVICE = "ray.io/enable-serve-service"
 UPGRADE_HASH = "ray.io/upgrade-strategy-recreate-hash"
 OPERATOR_VERSION = "ray.io/kuberay-version"
+CONFIG_HASH = "ray.io/hash-without-replicas-and-workers-to-delete"
+NUM_WORKER_GROUPS = "ray.io/num-worker-groups"
+CRON_NAME = "ray.io/cronjob-name"
+CRON_TICK = "ray.io/cronjob-scheduled-timestamp"
+INITIALIZING_TIMEOUT = "ray.io/initializing-timeout"
 RESIZE = "ray.io/ippr"
 INGRESS_CLASS = "kubernetes.io/ingress.class"
 
 REDIS_FINALIZER = "ray.io/gcs-ft-redis-cleanup-finalizer"
 IDLE_FINALIZER = "ray.io/idle-termination-cleanup-finalizer"
 JOB_FINALIZER = "ray.io/rayjob-finalizer"
+SERVICE_FINALIZER = "ray.io/rayservice-finalizer"
 
 HEAD, WORKER, REDIS_CLEANUP = "head", "worker", "redis-cleanup"
 HEAD_GROUP = "headgroup"
@@ -48,6 +54,8 @@ OPERATOR = "kuberay-operator"
 
 LONGEST_CLUSTER = 53
 LONGEST_JOB = 47
+LONGEST_SERVICE = 47
+LONGEST_CRON_JOB = 36
 _LONGEST_PREFIX = 50
 _LONGEST_LABEL = 63
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes itself uses for random suffixes

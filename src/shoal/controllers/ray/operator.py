@@ -1,4 +1,4 @@
-"""The Ray operator as a whole: caches, the reconcilers of RayCluster, RayJob and Ray, and which wakes which.
+"""The Ray operator as a whole: caches, the reconcilers of the Ray kinds, and which wakes which.
 
 `run` is the entry point for the command line, which hands in a client and settings; it runs until cancelled.
 """
@@ -15,9 +15,11 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import metrics, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import ClusterReconciler
+from shoal.controllers.ray.cron import RayCronJobReconciler
 from shoal.controllers.ray.job import Dashboard, HttpDashboard, JobReconciler, Poller, ProxiedDashboard
 from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.ray_kind import RayReconciler
+from shoal.controllers.ray.service import HttpServeApi, RayServiceReconciler, ServeApi
 from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -25,6 +27,9 @@ from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
+
+SERVICES = 32
+"""RayServices looked at together: a pass waits for dashboards, and one that is dead delays no other."""
 
 
 class Operator:
@@ -35,14 +40,17 @@ class Operator:
         clock: Clock | None = None,
         dashboard: Dashboard | None = None,
         writes: Writes | None = None,
+        serve: ServeApi | None = None,
     ) -> None:
         """`writes` is the process's; without one the operator is alone and has its own."""
         self.clock: Clock = clock or SystemClock()
         self.settings = settings
+        self.ready = asyncio.Event()
+        """Set when every cache has its first full list."""
         self.caches = Caches(client, settings, self.clock)
         self.recorders = {
             kind: Recorder(client, f"{kind}-controller", clock=self.clock, calm=self._calm)
-            for kind in ("raycluster", "rayjob", "ray")
+            for kind in ("raycluster", "rayjob", "rayservice", "raycronjob", "ray")
         }
         shared = writes or Writes(client, clock=self.clock)
         clusters = ClusterReconciler(
@@ -63,13 +71,33 @@ class Operator:
         self.jobs = self._controller("rayjob", jobs.reconcile)
         rays = RayReconciler(OwnedWriter(shared, "ray"), self.caches, self.recorders["ray"], settings, self.clock)
         self.rays = self._controller("ray", rays.reconcile)
+        self.serve: ServeApi = serve or HttpServeApi(client if settings.kubernetes_proxy else None)
+        serving = RayServiceReconciler(
+            OwnedWriter(shared, "rayservice"),
+            self.caches,
+            self.recorders["rayservice"],
+            self.serve,
+            settings,
+            self.clock,
+        )
+        self.ray_services = self._controller("rayservice", serving.reconcile, at_once=max(SERVICES, settings.workers))
+        crons = RayCronJobReconciler(
+            OwnedWriter(shared, "raycronjob"), self.caches, self.recorders["raycronjob"], settings, self.clock
+        )
+        self.cron_jobs = self._controller("raycronjob", crons.reconcile)
         self._subscribe()
 
     @property
     def watched(self) -> list[tuple[Controller[Key], Cache[Json]]]:
         """Each controller with the kind that it reconciles."""
         caches = self.caches
-        return [(self.clusters, caches.clusters), (self.jobs, caches.jobs), (self.rays, caches.rays)]
+        return [
+            (self.clusters, caches.clusters),
+            (self.jobs, caches.jobs),
+            (self.ray_services, caches.ray_services),
+            (self.cron_jobs, caches.cron_jobs),
+            (self.rays, caches.rays),
+        ]
 
     @property
     def controllers(self) -> list[Controller[Key]]:
@@ -81,6 +109,7 @@ class Operator:
             for cache in self.caches.all():
                 tasks.create_task(cache.run())
             await self.caches.synced()
+            self.ready.set()
             for controller in self.controllers:
                 tasks.create_task(controller.run())
             tasks.create_task(self.poller.run())
@@ -90,6 +119,7 @@ class Operator:
         try:
             await self.run()
         finally:
+            await self.serve.close()
             for recorder in self.recorders.values():
                 await recorder.close()
 
@@ -97,9 +127,11 @@ class Operator:
         """Metric families, for a Prometheus registry."""
         return itertools.chain(metrics.families(self.caches), metrics.own_work(self._timed))
 
-    def _controller(self, name: str, reconcile: Callable[[Key], Awaitable[float | None]]) -> Controller[Key]:
+    def _controller(
+        self, name: str, reconcile: Callable[[Key], Awaitable[float | None]], at_once: int = 0
+    ) -> Controller[Key]:
         timed = metrics.Stopwatch(reconcile, self.clock)
-        made: Controller[Key] = Controller(name, timed, workers=self.settings.workers, clock=self.clock)
+        made: Controller[Key] = Controller(name, timed, workers=at_once or self.settings.workers, clock=self.clock)
         self._timed.append((made, timed))
         return made
 
@@ -118,6 +150,11 @@ class Operator:
         for owned in (caches.clusters, caches.services, caches.submitters):
             self._wake_owners(owned, "RayJob", self.jobs)
         caches.clusters.subscribe(self._selected_changed)
+        caches.ray_services.subscribe(self._service_changed)
+        for owned in (caches.clusters, caches.services):
+            self._wake_owners(owned, "RayService", self.ray_services)
+        caches.cron_jobs.subscribe(lambda change: self._enqueue(self.cron_jobs, change.key))
+        self._wake_owners(caches.jobs, "RayCronJob", self.cron_jobs)
         caches.rays.subscribe(lambda change: self._enqueue(self.rays, change.key))
         for owned in (caches.clusters, caches.launchers):
             self._wake_owners(owned, "Ray", self.rays)
@@ -141,6 +178,12 @@ class Operator:
         ):
             self._enqueue(self.rays, key)
 
+    def _service_changed(self, change: Change) -> None:
+        """Its own status is no news: a pass that wrote one says when it wants to be called again."""
+        old, new = change.old, change.new
+        if old is None or new is None or _asked(old) != _asked(new):
+            self._enqueue(self.ray_services, change.key)
+
     def _selected_changed(self, change: Change) -> None:
         """Jobs that chose this cluster by selector."""
         for job in self.caches.jobs_selecting(change.key):
@@ -154,6 +197,18 @@ class Operator:
                     self._enqueue(controller, Key(view.namespace(thing), str(reference.get("name"))))
 
         cache.subscribe(wake)
+
+
+def _asked(thing: Json) -> tuple[object, ...]:
+    """What a user or a deletion changes."""
+    metadata = view.metadata(thing)
+    return (
+        view.generation(thing),
+        view.labels(thing),
+        view.annotations_of(thing),
+        metadata.get("finalizers"),
+        metadata.get("deletionTimestamp"),
+    )
 
 
 async def run(

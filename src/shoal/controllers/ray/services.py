@@ -1,4 +1,4 @@
-"""The Services and the Ingress of a Ray cluster. Pure; called by the reconcilers of RayCluster and RayJob."""
+"""The Services and the Ingress of a Ray cluster. Pure; called by the reconcilers of all Ray kinds."""
 
 from __future__ import annotations
 
@@ -60,11 +60,7 @@ def wants_headless_service(cluster: Json) -> bool:
 def serve_service(cluster: Json) -> Json | None:
     """The Service for Ray Serve, or None when no port of the head is Serve's."""
     name = view.name(cluster)
-    ports = [
-        {"name": port["name"], "port": port["port"]}
-        for port in _head_ports(cluster)
-        if port["name"] == "serve" or port["name"].startswith("serve-")
-    ]
+    ports = serve_ports(cluster)
     if not ports:
         return None
     labels = {
@@ -82,6 +78,15 @@ def serve_service(cluster: Json) -> Json | None:
             "ports": ports,
         },
     }
+
+
+def serve_ports(cluster: Json) -> list[Json]:
+    """Ports of the head that are Serve's: `serve` and `serve-…`."""
+    return [
+        {"name": port["name"], "port": port["port"]}
+        for port in _head_ports(cluster)
+        if port["name"] == "serve" or port["name"].startswith("serve-")
+    ]
 
 
 def wants_serve_service(cluster: Json) -> bool:

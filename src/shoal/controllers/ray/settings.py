@@ -7,7 +7,7 @@ the entry point looks at the environment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,8 +16,10 @@ from shoal.controllers.ray import operator_file
 
 DELETION_POLICY = "RayJobDeletionPolicy"
 MULTI_HOST_INDEXING = "RayMultiHostIndexing"
+INCREMENTAL_UPGRADE = "RayServiceIncrementalUpgrade"
+CRON_JOBS = "RayCronJob"
 GATES_ON = frozenset(
-    {"RayClusterStatusConditions", DELETION_POLICY, MULTI_HOST_INDEXING, "RayServiceIncrementalUpgrade"}
+    {"RayClusterStatusConditions", DELETION_POLICY, MULTI_HOST_INDEXING, INCREMENTAL_UPGRADE, CRON_JOBS}
 )
 EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
@@ -78,6 +80,10 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     pod_labels: dict[str, str] = {}
     pod_annotations: dict[str, str] = {}
     """For every Ray pod whose template has none of that name."""
+    zero_downtime: bool = True
+    """A RayService without an upgrade type gets a new cluster when its spec changes (KubeRay: ENABLE_ZERO_DOWNTIME)."""
+    time_zone: str = "UTC"
+    """Time zone of RayCronJobs that name none."""
     status_check_timeout: float = 300.0
     """Seconds of dashboard errors after which a running job counts as lost."""
     transition_grace: float = 300.0
@@ -96,6 +102,9 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Mount the autoscaler's API token by an explicit volume, where no admission plugin adds one."""
     batch_scheduler: str = ""
     """`scheduler-plugins` makes PodGroups for clusters that ask for gang scheduling; empty means Shoal's own gangs."""
+    gang: Literal["on", "off"] = "off"
+    """`on`: a RayJob or RayCluster that no queue and no owner holds starts once all of it has room; nothing of it
+    exists before (`shoal up`: on)."""
     scheduler_name: str = ""
     """`schedulerName` for Ray pods whose template names none."""
     status_delay: float = 2.0
@@ -133,6 +142,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         drain_workers=_on(environment, "SHOAL_RAY_DRAIN_WORKERS", True),
         idle_delete_after=_seconds(environment, "SHOAL_RAY_IDLE_DELETE_SECONDS", 7 * 24 * 3600.0),
         batch_scheduler=environment.get("SHOAL_RAY_BATCH_SCHEDULER", ""),
+        gang="on" if environment.get("SHOAL_RAY_GANG", "").strip().lower() in ("on", "true") else "off",
         scheduler_name=environment.get("SHOAL_RAY_SCHEDULER_NAME", ""),
         cluster_domain=environment.get("CLUSTER_DOMAIN") or "cluster.local",
         login_shell=_on(environment, "ENABLE_LOGIN_SHELL", False),
@@ -143,6 +153,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         random_pod_delete=_on(environment, "ENABLE_RANDOM_POD_DELETE", False),
         redis_cleanup=_on(environment, "ENABLE_GCS_FT_REDIS_CLEANUP", True),
         delete_finished_rayjob=_on(environment, "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES", False),
+        zero_downtime=_on(environment, "ENABLE_ZERO_DOWNTIME", True),
         status_check_timeout=_seconds(environment, "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", 300.0),
         transition_grace=_seconds(environment, "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS", 300.0),
     )

@@ -1,4 +1,4 @@
-"""Admission of RayCluster, RayJob and Ray: what can never work is refused before it is stored.
+"""Admission of the Ray kinds: what can never work is refused before it is stored.
 
 A handler for `kube.webhooks`, pure. The same checks run in the reconcilers, so a cluster without the webhook only
 learns later. It never stands in the way of a deletion or of a change that leaves the spec alone.
@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
+from shoal.controllers.ray.cron.rules import cron_problem
 from shoal.controllers.ray.ray_kind.translation import translate
+from shoal.controllers.ray.service.rules import first_problem
 from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.cluster_rules import problems_of_metadata, problems_of_spec, warnings_of_cluster
 from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
@@ -21,7 +23,7 @@ RULES: list[Json] = [
     {
         "apiGroups": ["ray.io"],
         "apiVersions": ["v1", "v1alpha1"],
-        "resources": ["rayclusters", "rayjobs", "rayservices"],
+        "resources": ["rayclusters", "rayjobs", "rayservices", "raycronjobs"],
         "operations": ["CREATE", "UPDATE"],
         "scope": "Namespaced",
     },
@@ -34,7 +36,6 @@ RULES: list[Json] = [
     },
 ]
 """What a ValidatingWebhookConfiguration sends to `VALIDATE_PATH`."""
-NOT_RUN = "RayService is stored, but Shoal does not run it yet: no pods will be made; use a RayCluster or RayJob"
 
 
 def validator(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVerdict]:
@@ -46,8 +47,6 @@ def validator(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVe
             return AdmissionVerdict()
         if old is not None and old.get("spec") == obj.get("spec"):
             return AdmissionVerdict()
-        if request.kind.kind == "RayService":
-            return AdmissionVerdict(warnings=(NOT_RUN,) if old is None else ())
         problems = problems_of(obj, request.kind.kind, settings)
         if not problems:
             return AdmissionVerdict(
@@ -67,6 +66,12 @@ def problems_of(obj: Json, kind: str, settings: RaySettings) -> list[str]:
             return [*problems_of_metadata(obj), *problems_of_spec(obj, settings)]
         case "RayJob":
             return [*problems_of_job_metadata(obj), *problems_of_job_spec(obj, settings)]
+        case "RayService":
+            problem = first_problem(obj, settings)
+            return [problem.message] if problem else []
+        case "RayCronJob":
+            told = cron_problem(obj, settings)
+            return [told] if told else []
         case "Ray":
             return translate(obj, settings).problems
     return []

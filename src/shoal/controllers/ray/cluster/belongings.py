@@ -187,10 +187,10 @@ class Belongings:
                 return
             held = await self._writer.client.get(kind, name, namespace)
         change: Json = {}
-        if part and not _covers(held.get(part), wanted[part]):
+        if part and not covers(held.get(part), wanted[part]):
             change[part] = wanted[part]
         annotations = view.annotations_of(wanted)
-        if not _covers(view.annotations_of(held), annotations):
+        if not covers(view.annotations_of(held), annotations):
             change["metadata"] = {"annotations": annotations}
         if change:
             await self._writer.patch(kind, held, change)
@@ -234,13 +234,13 @@ def service_change(held: Json, wanted: Json) -> Json | None:
         change["type"] = spec["type"]
     ports = {str(port.get("name")): port for port in held["spec"].get("ports") or []}
     wanted_ports = {str(port.get("name")): port for port in spec.get("ports") or []}
-    if set(ports) != set(wanted_ports) or not all(_covers(ports[name], port) for name, port in wanted_ports.items()):
+    if set(ports) != set(wanted_ports) or not all(covers(ports[name], port) for name, port in wanted_ports.items()):
         change["ports"] = [{**_node_port(ports.get(name)), **port} for name, port in wanted_ports.items()]
     if (held["spec"].get("selector") or {}) != spec.get("selector"):
         change["selector"] = {**dict.fromkeys(held["spec"].get("selector") or {}), **spec["selector"]}
     annotations = wanted["metadata"].get("annotations") or {}
     result: Json = {"spec": change} if change else {}
-    if not _covers(view.annotations_of(held), annotations):
+    if not covers(view.annotations_of(held), annotations):
         result["metadata"] = {"annotations": annotations}
     return result or None
 
@@ -249,10 +249,10 @@ def _node_port(port: Json | None) -> Json:
     return {"nodePort": port["nodePort"]} if port and port.get("nodePort") else {}
 
 
-def _covers(held: object, wanted: object) -> bool:
+def covers(held: object, wanted: object) -> bool:
     """Everything wanted is there; what the server added does not matter."""
     if isinstance(wanted, dict) and isinstance(held, dict):
-        return all(_covers(held.get(key), value) for key, value in wanted.items())
+        return all(covers(held.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list) and isinstance(held, list):
-        return len(wanted) == len(held) and all(map(_covers, held, wanted))
+        return len(wanted) == len(held) and all(map(covers, held, wanted))
     return held == wanted

@@ -7,6 +7,8 @@ admission depends on it. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.api import quantity
 from shoal.api.meta import Json
 from shoal.api.quantity import Quantity
@@ -85,10 +87,10 @@ def total_of(amounts: Amounts, matches: str) -> str:
     return str(total)
 
 
-def _sum(cluster: Json, replicas_of: object) -> Amounts:
+def _sum(cluster: Json, replicas_of: Callable[[Json], int]) -> Amounts:
     total = pod_resources(view.pod_spec(view.head(cluster)))
     for group in _active(cluster):
-        times = replicas_of(group) * view.hosts(group)  # type: ignore[operator]
+        times = replicas_of(group) * view.hosts(group)
         for name, amount in pod_resources(view.pod_spec(group)).items():
             _add(total, name, amount, times)
     return total

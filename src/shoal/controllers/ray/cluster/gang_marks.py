@@ -1,15 +1,15 @@
 """Which gang a Ray cluster's pods belong to, and the marks that tell the scheduler.
 
 A cluster is a gang of its own unless an AppWrapper made it, or made the RayJob that made it: then the wrapper's
-gang counts, as the wrapper's controller wrote it on the object. Marks that anyone else put into a template are
-dropped.
+gang counts, as the wrapper's controller wrote it on the object. The cluster of a RayJob that was admitted by itself
+belongs to that RayJob's gang. Marks that anyone else put into a template are dropped.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from shoal.api import gang
+from shoal.api import gang, ray_gang
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 from shoal.controllers.ray.cluster import counts
@@ -31,6 +31,9 @@ def gang_of(cluster: Json, maker: Json | None = None) -> GangMarks:
         found = _wrapper_gang(wrapped) if wrapped is not None else None
         if found is not None:
             return found
+    if maker is not None and ray_gang.is_gang(maker) and ray_gang.is_admitted(maker):
+        name = f"RayJob/{view.namespace(maker)}/{view.name(maker)}"
+        return GangMarks(name, view.uid(maker), counts.gang_size(cluster))
     name = f"RayCluster/{view.namespace(cluster)}/{view.name(cluster)}"
     return GangMarks(name, view.uid(cluster), counts.gang_size(cluster))
 

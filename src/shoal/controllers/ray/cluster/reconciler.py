@@ -17,7 +17,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
-from shoal.controllers.ray.cluster import counts, deletion, idle, status
+from shoal.controllers.ray.cluster import counts, deletion, idle, start_gate, status
 from shoal.controllers.ray.cluster.belongings import Belongings
 from shoal.controllers.ray.cluster.cluster_pods import ClusterPods, PodTrouble
 from shoal.controllers.ray.cluster.status import Failure
@@ -88,6 +88,8 @@ class ClusterReconciler:
         if settled is None:
             return None
         cluster = settled
+        if start_gate.holds_cluster(cluster, self._caches.pods_of(cluster), self._settings):
+            return sooner(wait, await self._publish(cluster, memory, None, at_once=True))
         trouble: PodTrouble | None = None
         try:
             wait = sooner(wait, await self._belongings.ensure(cluster))
@@ -103,11 +105,13 @@ class ClusterReconciler:
 
     # --- telling
 
-    async def _publish(self, cluster: Json, memory: _Memory, failure: Failure | None) -> float | None:
+    async def _publish(
+        self, cluster: Json, memory: _Memory, failure: Failure | None, *, at_once: bool = False
+    ) -> float | None:
         """Write the status if it says something new. Progress on the way up may wait a moment and be merged.
 
         A first status comes at once, so that a user sees a cluster taken up that was just applied; where many are
-        applied together the server's time goes to their pods first.
+        applied together the server's time goes to their pods first. `at_once`: its start depends on it.
         """
         members = self._caches.pods_of(cluster)
         now = self._clock.monotonic()
@@ -119,7 +123,7 @@ class ClusterReconciler:
             memory.progress_since = None
             return wait
         rush = self._in_a_rush()
-        if not status.significant(old, new) and (old.get("conditions") or rush):
+        if not at_once and not status.significant(old, new) and (status.was_told(old) or rush):
             if memory.progress_since is None:
                 memory.progress_since = now
             delay = self._settings.status_delay * (RUSH if rush else 1)

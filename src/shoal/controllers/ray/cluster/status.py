@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from shoal.api.meta import Json
+from shoal.api.ray_gang import ADMITTED
 from shoal.api.times import seconds_text
 from shoal.controllers.ray import names, services, view
 from shoal.controllers.ray.cluster import counts, upgrade
@@ -85,6 +86,7 @@ def compute(
     _suspension(conditions, cluster, pods)
     if conditions.status(SUSPENDED) == "True":
         provisioned = False
+        conditions.drop(ADMITTED)  # once it is resumed it asks for room again
     if provisioned:
         conditions.put(PROVISIONED, "True", "AllPodRunningAndReadyFirstTime", "all Ray pods are running and ready")
     else:
@@ -151,7 +153,7 @@ def _group_hash(group: bytes) -> str:
 
 def significant(old: Json, new: Json) -> bool:
     """True for a change that a user may be waiting for; counts on the way up may wait a moment and be merged."""
-    if not old.get("conditions"):
+    if not was_told(old):
         return _is_more_than_a_start(new)
     watched = (PROVISIONED, SUSPENDING, SUSPENDED, REPLICA_FAILURE, DEGRADED, VALID)
     before = {one["type"]: one["status"] for one in old.get("conditions") or [] if one.get("type") in watched}
@@ -163,10 +165,15 @@ def significant(old: Json, new: Json) -> bool:
     )
 
 
+def was_told(status: Json) -> bool:
+    """Has the operator written a status? The condition that lets a cluster start is not its own."""
+    return any(one.get("type") != ADMITTED for one in status.get("conditions") or ())
+
+
 def _is_more_than_a_start(first: Json) -> bool:
     """Of a first status: pods that were asked for and are not up yet can be told in a moment, often with their end."""
     expected = {PROVISIONED: "False", SUSPENDING: "False", SUSPENDED: "False"}
-    told = {one["type"]: one["status"] for one in first["conditions"] if one["type"] != HEAD_READY}
+    told = {one["type"]: one["status"] for one in first["conditions"] if one["type"] not in (HEAD_READY, ADMITTED)}
     return told != expected or bool(first.get("state"))
 
 
@@ -202,7 +209,10 @@ class _Conditions:
         if reason:
             self.put(kind, "True", reason, message)
         else:
-            self._held.pop(kind, None)
+            self.drop(kind)
+
+    def drop(self, kind: str) -> None:
+        self._held.pop(kind, None)
 
     def all(self) -> list[Json]:
         return list(self._held.values())
@@ -283,6 +293,16 @@ def why_waiting(pods: list[Json]) -> str:
         if scheduled is not None and scheduled.get("status") == "False" and scheduled.get("message"):
             return f"pod {view.name(pod)} waits: {scheduled['message']}"
     return ""
+
+
+def why_not_ready(cluster: Json) -> str:
+    """Why the cluster is not ready yet, in its own words."""
+    for kind in (VALID, REPLICA_FAILURE, PROVISIONED):
+        for condition in (cluster.get("status") or {}).get("conditions") or []:
+            wrong = "False" if kind != REPLICA_FAILURE else "True"
+            if condition.get("type") == kind and condition.get("status") == wrong and condition.get("message"):
+                return f"the RayCluster is not ready: {condition['message']}"
+    return "the RayCluster is not ready yet"
 
 
 def _head_info(cluster: Json, heads: list[Json], service: Json | None) -> Json:

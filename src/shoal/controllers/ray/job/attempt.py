@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 import msgspec
 
 from shoal.api import kinds
@@ -13,13 +11,13 @@ from shoal.api.times import parse_time
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster.deletion import ended
+from shoal.controllers.ray.cluster_token import read_token
 from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, checked_address
 from shoal.controllers.ray.job.poller import Poller
 from shoal.controllers.ray.owned_writer import OwnedWriter, key_of, owned_by
 from shoal.controllers.ray.pods import auth, builder, observed, submission
 from shoal.controllers.ray.settings import SIDECAR_RESTART, RaySettings
 from shoal.errors import BadInput
-from shoal.kube.errors import NotFound
 from shoal.kube.events import Recorder
 
 MOST_RESTARTS = 2
@@ -82,7 +80,9 @@ class Attempt:
         if auth.uses_token(cluster, self.settings):
             latest = self.poller.latest(key_of(job))
             if view.uid(cluster) not in self._tokens or (latest is not None and latest.error):
-                self._tokens[view.uid(cluster)] = await self._token(cluster)  # read again: it may have been rotated
+                self._tokens[view.uid(cluster)] = await read_token(
+                    self.writer.client, cluster
+                )  # read again: it may have been rotated
         target = self.target(job, cluster)
         if target is not None:
             self.poller.follow(key_of(job), target)
@@ -119,14 +119,6 @@ class Attempt:
         limit = SUBMITTER_FAREWELL + (max(0, now - parse_time(began)) // 1_000_000 if began else 0)
         if int(view.spec(held).get("activeDeadlineSeconds") or limit + 1) > limit:
             await self.writer.patch(kinds.JOB, held, {"spec": {"activeDeadlineSeconds": limit}}, self.caches.submitters)
-
-    async def _token(self, cluster: Json) -> str:
-        try:
-            secret = await self.writer.client.get(kinds.SECRET, auth.secret_name(cluster), view.namespace(cluster))
-        except NotFound:
-            return ""
-        encoded = str((secret.get("data") or {}).get(auth.TOKEN_KEY) or "")
-        return base64.b64decode(encoded).decode(errors="replace") if encoded else ""
 
 
 async def remove_attempt(job: Json, attempt: Attempt, recorder: Recorder) -> bool:

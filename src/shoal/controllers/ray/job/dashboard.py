@@ -73,7 +73,7 @@ class HttpDashboard:
         self._session: aiohttp.ClientSession | None = None
 
     async def job(self, target: DashboardTarget) -> JobInfo | None:
-        code, body = await self._call("GET", target, f"/api/jobs/{target.submission_id}")
+        code, body = await self.call("GET", target, f"/api/jobs/{target.submission_id}")
         if code == 404:
             return None
         if code != 200:
@@ -81,14 +81,14 @@ class HttpDashboard:
         return read_job(body, target.address)
 
     async def submit(self, target: DashboardTarget) -> None:
-        code, body = await self._call("POST", target, "/api/jobs/", target.body)
+        code, body = await self.call("POST", target, "/api/jobs/", target.body)
         if (code == 500 and b"already exists" in body) or b"different submission_id" in body:
             return
         if code != 200:
             raise DashboardError(f"the dashboard refused the job with {code}: {body[:300].decode(errors='replace')}")
 
     async def stop(self, target: DashboardTarget) -> None:
-        code, _ = await self._call("POST", target, f"/api/jobs/{target.submission_id}/stop")
+        code, _ = await self.call("POST", target, f"/api/jobs/{target.submission_id}/stop")
         if code not in (200, 404):
             raise DashboardError(f"the dashboard at {target.address} answered {code} to a stop request")
 
@@ -97,7 +97,7 @@ class HttpDashboard:
             await self._session.close()
             self._session = None
 
-    async def _call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
         if self._session is None:
             # One connection for each question: heads go, and what stayed open would be to another's address by then.
             connector = aiohttp.TCPConnector(limit=64, force_close=True)

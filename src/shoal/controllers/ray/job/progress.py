@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.ray import view
 from shoal.controllers.ray.job.attempt import Submitter
-from shoal.controllers.ray.job.dashboard import TERMINAL, times
+from shoal.controllers.ray.job.dashboard import TERMINAL, JobInfo, times
 from shoal.controllers.ray.job.poller import JobObservation
 from shoal.controllers.ray.pods import fault_tolerance, submission
 from shoal.controllers.ray.settings import RaySettings
@@ -68,7 +68,7 @@ def judge(
     changes = _taken_over(job, held, latest, clock)
     known = str(changes.get("jobStatus", held.get("jobStatus")) or "")
     for ending in (
-        _from_ray(job, known, latest, submitter, settings, clock),
+        _from_ray(job, held, known, latest, submitter, settings, clock),
         _from_lost_head(job, known, head, settings, clock, memory),
         _from_lost_job(known, held, latest),
         _from_errors(changes, held, latest, settings, clock),
@@ -104,6 +104,7 @@ def _taken_over(job: Json, held: Json, latest: JobObservation | None, clock: Clo
 
 def _from_ray(
     job: Json,
+    held: Json,
     known: str,
     latest: JobObservation | None,
     submitter: Submitter | None,
@@ -117,12 +118,20 @@ def _from_ray(
     follows = submission.mode(job) in (submission.K8S_JOB, submission.SIDECAR)
     if not follows or submitter is not None:
         return _ended(known, info.message if info else "")
-    since = info.end_time * 1000 if info and info.end_time else None
+    since = _ray_end(held, info)
     if since is not None and (clock.now() - since) / 1_000_000 > settings.transition_grace:
         ended = _ended(known, "")
         text = f"Ray says {known} for more than {settings.transition_grace:.0f} s, the submitter has not ended"
         return msgspec.structs.replace(ended, reason=GRACE_EXCEEDED, message=text)
     return None
+
+
+def _ray_end(held: Json, info: JobInfo | None) -> int | None:
+    """When the job ended in Ray: as it says now, or as it said before its dashboard went away."""
+    if info is not None and info.end_time:
+        return info.end_time * 1000
+    stored = (held.get("rayJobInfo") or {}).get("endTime")
+    return parse_time(str(stored)) if stored else None
 
 
 def _ended(known: str, message: str) -> Ending:

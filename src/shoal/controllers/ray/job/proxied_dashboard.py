@@ -23,7 +23,7 @@ class ProxiedDashboard(HttpDashboard):
         super().__init__(timeout)
         self._client, self._seconds = client, timeout
 
-    async def _call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
         headers = {**self._client.headers, "accept": "application/json"}
         if body:
             headers["content-type"] = "application/json"

@@ -13,11 +13,13 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.log_text import headline
 from shoal.api.meta import Json
+from shoal.api.ray_gang import condition_of, is_admitted, without_condition
 from shoal.api.times import seconds_text
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
-from shoal.controllers.ray.cluster import status
+from shoal.controllers.ray.cluster import start_gate, status
 from shoal.controllers.ray.cluster.reconciler import is_ours
 from shoal.controllers.ray.job import cleanup, deadlines
 from shoal.controllers.ray.job.attempt import Attempt, remove_attempt
@@ -136,7 +138,7 @@ class JobReconciler:
         state = (cluster.get("status") or {}).get("state")
         copied = cluster.get("status") or {}
         if state != "ready" or view.deleting(cluster):
-            await self._write_if_changed(job, {"rayClusterStatus": copied, "message": _why_waiting(cluster)})
+            await self._write_if_changed(job, {"rayClusterStatus": copied, "message": status.why_not_ready(cluster)})
             return deadlines.left(job, self._clock.now(), before_running=True)
         interactive = submission.mode(job) == submission.INTERACTIVE
         return await self._write(
@@ -156,6 +158,8 @@ class JobReconciler:
             self._recorder.event(job, "Warning", "RayClusterNotFound", message)
             await self._write_if_changed(job, {"message": message})
             return sooner(30.0, deadlines.left(job, self._clock.now(), before_running=True))
+        if start_gate.holds_job(job, self._settings):  # the planning loop says when; that wakes it
+            return deadlines.left(job, self._clock.now(), before_running=True)
         cluster = submission.cluster_of(job, self._settings)
         try:
             if await self._writer.create(kinds.RAY_CLUSTER, cluster, job, self._caches.clusters):
@@ -238,11 +242,14 @@ class JobReconciler:
         changes.update({**counts, "reason": ending.reason})
         limit = int(view.spec(job).get("backoffLimit") or 0)
         if ending.stage == FAILED:
-            told = f"Attempt {counts['failed']} of {limit + 1} failed ({ending.reason}): {changes['message']}"
-            self._recorder.event(job, "Warning", "RayJobAttemptFailed", told[:1000])
+            why = headline(changes["message"], 900)
+            told = f"Attempt {counts['failed']} of {limit + 1} failed ({ending.reason}): {why}"
+            self._recorder.event(job, "Warning", "RayJobAttemptFailed", told)
         if ending.stage == FAILED and ending.reason not in _FINAL_REASONS and counts["failed"] <= limit:
             return await self._write(job, {**changes, "jobDeploymentStatus": RETRYING})
         self._poller.forget(key_of(job))
+        if condition_of(job) and not is_admitted(job):
+            changes["conditions"] = without_condition(job) or None  # it waits no more
         changes.update({"jobDeploymentStatus": ending.stage, "endTime": seconds_text(self._clock.now())})
         return await self._write(job, changes)
 
@@ -253,10 +260,13 @@ class JobReconciler:
             return PERIOD
         self._poller.forget_stops(key_of(job))
         memory.new_attempt()
+        suspended = stage == SUSPENDING  # once it is resumed it asks for room again; a retry keeps what it has
+        asks_again = {"conditions": without_condition(job) or None} if suspended and condition_of(job) else {}
         return await self._write(
             job,
             {
-                "jobDeploymentStatus": SUSPENDED if stage == SUSPENDING else NEW,
+                **asks_again,
+                "jobDeploymentStatus": SUSPENDED if suspended else NEW,
                 "jobId": "",
                 "rayClusterName": "",
                 "dashboardURL": "",
@@ -377,16 +387,6 @@ class JobReconciler:
         self._memory.pop(key, None)
         self._poller.forget(key)
         self._poller.forget_stops(key)
-
-
-def _why_waiting(cluster: Json) -> str:
-    """Why the cluster is not ready yet, in its own words."""
-    for kind in (status.VALID, status.REPLICA_FAILURE, status.PROVISIONED):
-        for condition in (cluster.get("status") or {}).get("conditions") or []:
-            wrong = "False" if kind != status.REPLICA_FAILURE else "True"
-            if condition.get("type") == kind and condition.get("status") == wrong and condition.get("message"):
-                return f"the RayCluster is not ready: {condition['message']}"
-    return "the RayCluster is not ready yet"
 
 
 def _differs(old: Json, new: Json) -> bool:

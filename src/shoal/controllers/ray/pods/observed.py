@@ -16,7 +16,9 @@ def phase(pod: Json) -> str:
 
 
 def is_ready(pod: Json) -> bool:
-    """Ready; a head whose submitter has done its work counts by its other containers."""
+    """Ready; a head whose submitter has done its work counts by its other containers, one whose Ray ended does not."""
+    if is_dead(pod):
+        return False
     if (condition(pod, "Ready") or {}).get("status") == "True":
         return True
     if container_terminated(pod, SUBMITTER) is None:

@@ -1,0 +1,22 @@
+"""Reading the token of a cluster, for the parts of the operator that talk to its dashboard."""
+
+from __future__ import annotations
+
+import base64
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.ray import view
+from shoal.controllers.ray.pods import auth
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
+
+
+async def read_token(client: Client, cluster: Json) -> str:
+    """Empty where there is no Secret yet."""
+    try:
+        secret = await client.get(kinds.SECRET, auth.secret_name(cluster), view.namespace(cluster))
+    except NotFound:
+        return ""
+    encoded = str((secret.get("data") or {}).get(auth.TOKEN_KEY) or "")
+    return base64.b64decode(encoded).decode(errors="replace") if encoded else ""

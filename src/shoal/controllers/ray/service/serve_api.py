@@ -1,0 +1,75 @@
+"""How the operator talks to Ray Serve: the dashboard's application API, and the proxies' own health.
+
+The same distrust as for jobs (time and size limits, no redirects, only the cluster's own token). A dashboard that does
+not answer is an error of one RayService alone; what it costs is bounded by the time limit.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, HttpDashboard
+from shoal.controllers.ray.job.proxied_dashboard import ProxiedDashboard
+from shoal.kube.client import Client
+
+_READ = "/api/serve/applications/?api_type=declarative"
+_WRITE = "/api/serve/applications/"
+_HEALTH = "/-/healthz"
+PATIENT = 10.0
+"""Seconds for a configuration: the first one starts Serve itself."""
+
+
+class ServeApi(Protocol):
+    async def applications(self, target: DashboardTarget) -> Json:
+        """By name, as Ray has them; none where Serve does not run. Raises DashboardError."""
+        ...
+
+    async def apply(self, target: DashboardTarget, body: bytes) -> None:
+        """Make this the configuration of the cluster. Raises DashboardError."""
+        ...
+
+    async def is_healthy(self, target: DashboardTarget) -> bool:
+        """Does the Serve proxy at this address take requests?"""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HttpServeApi:
+    """Over HTTP, straight or through the API server."""
+
+    def __init__(self, client: Client | None = None) -> None:
+        """`client` where dashboards and pods are reached through the API server only."""
+        self._quick = ProxiedDashboard(client) if client else HttpDashboard()
+        self._patient = ProxiedDashboard(client) if client else HttpDashboard(PATIENT)
+
+    async def applications(self, target: DashboardTarget) -> Json:
+        code, body = await self._quick.call("GET", target, _READ)
+        if code != 200:
+            raise DashboardError(f"the dashboard at {target.address} answered {code} when asked for Serve applications")
+        try:
+            found = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("applications", b"{}")
+            return msgspec.json.decode(found, type=dict[str, dict[str, object]])
+        except msgspec.MsgspecError as error:
+            raise DashboardError(f"the dashboard at {target.address} sent no Serve applications: {error}") from error
+
+    async def apply(self, target: DashboardTarget, body: bytes) -> None:
+        code, answer = await self._patient.call("PUT", target, _WRITE, body)
+        if not 200 <= code < 300:
+            raise DashboardError(
+                f"Serve refused the configuration with {code}: {answer[:300].decode(errors='replace')}"
+            )
+
+    async def is_healthy(self, target: DashboardTarget) -> bool:
+        try:
+            code, _ = await self._quick.call("GET", target, _HEALTH)
+        except DashboardError:
+            return False
+        return code == 200
+
+    async def close(self) -> None:
+        await self._quick.close()
+        await self._patient.close()
