@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 
 from shoal.api import kinds
@@ -117,7 +118,7 @@ class ClusterController:
         self.hub.checks.subscribe(lambda change: self._checks_changed([change.key]))
         self.hub.configs.subscribe(lambda change: self._checks_changed(map(key_of, self.hub.checks.list())))
         for kind, cache in self.hub.jobs.items():
-            cache.subscribe(lambda change, kind=kind: self._job_changed(kind, change))  # type: ignore[misc]
+            cache.subscribe(partial(self._job_changed, kind))
         self.hub.workloads.subscribe(self._workload_changed)
 
     def _workload_changed(self, change: Change) -> None:

@@ -45,7 +45,7 @@ def wanted_on(workload: Json | None, cluster: str) -> Want:
     if workload is None or not stays(workload):
         return "nothing"
     record = record_of(workload)
-    if record.ends or cluster not in record.on:
+    if record.ends or cluster not in record.on or cluster in record.leaving:
         return "nothing"
     chosen = chosen_cluster(workload)
     if not chosen:

@@ -13,6 +13,7 @@ import binascii
 from shoal.api.meta import Json
 from shoal.errors import BadInput
 from shoal.kube import kubeconfig
+from shoal.kube.bounded import AnswerLimits
 from shoal.kube.kubeconfig import ClusterTarget
 from shoal.kube.transport import Transport
 
@@ -35,11 +36,11 @@ def content_of(secret: Json) -> bytes:
         raise BadInput(f"{name}: {KEY} is not base64") from None
 
 
-def connect(content: bytes, source: str) -> Transport:
-    """Raises BadInput for what cannot be read, Insecure for what is not wanted."""
+def connect(content: bytes, source: str, most: int = AnswerLimits().body) -> Transport:
+    """Raises BadInput for what cannot be read, Insecure for what is not wanted. `most`: bytes of one answer."""
     target = kubeconfig.parse(content, source)
     check(target)
-    return kubeconfig.transport(target)
+    return kubeconfig.transport(target, most=most)
 
 
 def check(target: ClusterTarget) -> None:

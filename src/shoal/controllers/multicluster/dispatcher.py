@@ -102,8 +102,11 @@ class Dispatcher:
         usable = {
             name: member
             for name in names
-            if (member := self._members.usable(name)) is not None and not self._members.is_leaving(name)
+            if (member := self._members.usable(name)) is not None
+            and not self._members.is_leaving(name)
+            and not self._members.is_cordoned(name)
         }
+        workload = await self._take_from_cordoned(workload)
         record = record_of(workload)
         keeping = [name for name, member in usable.items() if member.holds_younger(workload)]
         if keeping:
@@ -121,9 +124,10 @@ class Dispatcher:
             more = msgspec.structs.replace(record, on=(*record.on, *missing))
             workload = await self._store(workload, more, held=True)
         record = record_of(workload)
-        if list((workload.get("status") or {}).get("nominatedClusterNames") or ()) != list(record.on):
+        nominated = [name for name in record.on if name not in record.leaving]
+        if list((workload.get("status") or {}).get("nominatedClusterNames") or ()) != nominated:
             draft = Draft(workload, self._clock.now())
-            draft.set("nominatedClusterNames", list(record.on))
+            draft.set("nominatedClusterNames", nominated or None)
             workload = await self._write(draft)
         winner = self._winner(workload, names, usable)
         if winner is not None:
@@ -135,6 +139,17 @@ class Dispatcher:
             return None
         await self._answer(workload, check, "Pending", self._told(workload, names, usable))
         return None
+
+    async def _take_from_cordoned(self, workload: Json) -> Json:
+        """A cordoned cluster gives back what it was offered and what was not chosen yet."""
+        record = record_of(workload)
+        cordoned = {name for name in record.on if self._members.is_cordoned(name)}
+        if cordoned - set(record.leaving):
+            leaving = tuple(sorted(cordoned | set(record.leaving)))
+            workload = await self._store(workload, msgspec.structs.replace(record, leaving=leaving), held=True)
+        record = record_of(workload)
+        cleared = [name for name in record.leaving if await self._is_cleared(workload, name)]
+        return await self._store(workload, record.without(*cleared), held=True) if cleared else workload
 
     def _winner(self, workload: Json, names: tuple[str, ...], usable: dict[str, Member]) -> Member | None:
         """The cluster that admitted it first; of two at the same second, the first in the configuration."""

@@ -36,6 +36,7 @@ from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.kube.awaited import Awaited
+from shoal.kube.bounded import BoundedTransport
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN = 1.0
 AT_ONCE = 4
+LONGEST_REFUSAL = 1024
+"""Characters of what a member says that are stored at the hub."""
 Round = tuple[str, int]
 """UID of a hub's Workload and its round."""
 
@@ -80,8 +83,9 @@ class Member:
         changed: Callable[[], None],
     ) -> None:
         self.name = name
-        self.client = Client(transport, manager="shoal", timeout=settings.request_seconds)
-        self.pulse = Pulse(name, self.client, settings, clock, changed)
+        bounded = BoundedTransport(transport, settings.answers)
+        self.client = Client(bounded, manager="shoal", timeout=settings.request_seconds)
+        self.pulse = Pulse(name, self.client, settings, clock, changed, self._excess)
         self.synced = False
         self._origin, self._hub, self._town, self._settings = origin, hub, town, settings
         self._heard, self._changed, self._clock = heard, changed, clock
@@ -152,7 +156,7 @@ class Member:
                 at = key_of(obj) if cache is self.workloads else _workload_key(obj)
                 if self._verdict(obj, self._hub.workloads.get(at)) == "unknown":
                     found.append(f"{cache.kind.kind} {key_of(obj)}")
-        return sorted(found)
+        return [name[:LONGEST_REFUSAL] for name in sorted(found)]
 
     def holds(self, workload: str, epoch: int) -> bool:
         """Is anything left of this hub Workload's rounds up to that one?"""
@@ -313,6 +317,7 @@ class Member:
         return [*names, (kinds.WORKLOAD, workload["metadata"]["name"])]
 
     def _refuse(self, workload: Json, why: str) -> None:
+        why = why if len(why) <= LONGEST_REFUSAL else f"{why[:LONGEST_REFUSAL]}…"
         if self._refusals.get(_round(workload)) != why:
             self._refusals[_round(workload)] = why
             self._heard(key_of(workload))
@@ -335,6 +340,11 @@ class Member:
     def _caches(self) -> list[Cache[Json]]:
         return [self.workloads, *self.jobs.values()]
 
+    def _excess(self) -> str:
+        """What it sends too much of; empty while it keeps to its limits."""
+        troubles = (cache.trouble for cache in self._caches)
+        return next((one.message for one in troubles if one is not None and one.reason == "TooMuch"), "")
+
     def _cache_of(self, kind: Kind) -> Cache[Json]:
         return self.workloads if kind == kinds.WORKLOAD else self.jobs[kind]
 
@@ -346,6 +356,7 @@ class Member:
             label_selector=f"{words.ORIGIN}={self._origin}",
             indexes=indexes,
             clock=self._clock,
+            most=self._settings.answers.held,
             report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
         )
 

@@ -96,6 +96,11 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         return cluster is not None and bool(cluster["metadata"].get("deletionTimestamp"))
 
+    def is_cordoned(self, name: str) -> bool:
+        """Does it take no new gangs, by an administrator's word? What runs there runs on."""
+        cluster = self._clusters.get(Key("", name))
+        return cluster is not None and bool(annotation(cluster, words.CORDONED))
+
     def is_unsure(self, name: str) -> bool:
         """Is it not known yet whether it answers, or what it holds?"""
         member = self.get(name)
@@ -125,6 +130,8 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
             return "there is no such MultiKueueCluster"
+        if annotation(cluster, words.CORDONED):
+            return f"cordoned: it takes no new gangs until shoal cluster uncordon {name}"
         draft = Draft(cluster, 0)
         return "it was not reached yet" if draft.is_true("Active") else draft.message("Active") or "not reached yet"
 

@@ -17,6 +17,8 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import Forbidden, KubeError, Unauthorized
 
 SYSTEM = "kube-system"
+LONGEST_UID = 64
+"""What another cluster answers is stored here: never more of it than a UID has."""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -29,7 +31,13 @@ class Health(msgspec.Struct, frozen=True):
 
 class Pulse:
     def __init__(
-        self, name: str, client: Client, settings: ClusterSettings, clock: Clock, changed: Callable[[], None]
+        self,
+        name: str,
+        client: Client,
+        settings: ClusterSettings,
+        clock: Clock,
+        changed: Callable[[], None],
+        excess: Callable[[], str] = lambda: "",
     ) -> None:
         self.health: Health | None = None
         """None until it has answered, or has been silent for too long."""
@@ -38,6 +46,7 @@ class Pulse:
         self._settings = settings
         self._clock = clock
         self._changed = changed
+        self._excess = excess
         self._answered = clock.monotonic()
 
     async def run(self) -> None:
@@ -51,7 +60,7 @@ class Pulse:
             found = await self._client.get(kinds.NAMESPACE, SYSTEM)
         except Forbidden:
             return ""
-        return str(found["metadata"]["uid"])
+        return str(found["metadata"]["uid"])[:LONGEST_UID]
 
     async def _ask(self) -> None:
         try:
@@ -63,7 +72,10 @@ class Pulse:
                 self._say(Health(False, "ClientConnectionFailed", f"it does not answer: {error}"))
         else:
             self._answered = self._clock.monotonic()
-            self._say(Health(True, "Active", "Connected", identity))
+            if excess := self._excess():
+                self._say(Health(False, "TooMuch", excess, identity))
+            else:
+                self._say(Health(True, "Active", "Connected", identity))
 
     def _say(self, health: Health) -> None:
         before, self.health = self.health, health

@@ -23,6 +23,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ends: bool = False
     """It is taken back although it holds quota: its queue gives nothing to other clusters any more."""
 
+    leaving: tuple[str, ...] = ()
+    """Clusters among `on` that were cordoned before one was chosen: their copies go."""
+
     past: tuple[int, ...] = ()
     """Rounds before this one, the newest last. A copy of a round that is not named here is of unknown origin."""
 
@@ -39,7 +42,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return epoch in self.past or (len(self.past) == MOST_PAST and epoch < self.past[0])
 
     def without(self, *clusters: str) -> Record:
-        return msgspec.structs.replace(self, on=tuple(one for one in self.on if one not in clusters))
+        return msgspec.structs.replace(
+            self,
+            on=tuple(one for one in self.on if one not in clusters),
+            leaving=tuple(one for one in self.leaving if one not in clusters),
+        )
 
 
 def record_of(workload: Json) -> Record:

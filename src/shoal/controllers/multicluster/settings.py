@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from shoal.kube.bounded import AnswerLimits
+
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "shoal-system"
@@ -18,6 +20,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long it may not answer before it is shown as not connected."""
     request_seconds: float = 10.0
     """Limit of every single request to another cluster."""
+    answers: AnswerLimits = AnswerLimits()
+    """How much a member may answer; one that sends more counts as not connected."""
     refused_seconds: float = 60.0
     """How long a gang that no cluster takes waits before it is offered again."""
     namespaces: Literal["any", "accepted"] = "any"

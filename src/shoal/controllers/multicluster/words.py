@@ -18,11 +18,14 @@ HUB_NAMESPACE = "shoal.dev/hub-namespace"
 """Annotation of a member's namespace: UID of the one namespace at the hub from which it takes gangs."""
 IDENTITY = "shoal.dev/cluster-uid"
 """Annotation of a MultiKueueCluster: UID of the `kube-system` namespace that answered first."""
+CORDONED = "shoal.dev/cordoned"
+"""Annotation of a MultiKueueCluster that takes no new gangs: since when."""
 REMOVALS = "shoal.dev/removals"
 """Annotation of a MultiKueueCluster: what must go there once it answers again."""
 
 __all__ = [
     "CHECK",
+    "CORDONED",
     "EPOCH",
     "HELD",
     "HUB_NAMESPACE",
