@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from shoal.errors import BadInput
+from shoal.local import environments
 
 Family = Literal["ray", "shell", "echo", "pause"]
 
@@ -40,13 +41,27 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     family: Family
     path: str
     command: tuple[str, ...] = ()
+    environment: str = ""
+    """The directory that a user mapped the name to."""
+
+    @property
+    def lacks_ray(self) -> str:
+        """What to say of a container that starts Ray with it; empty where it has Ray, or nothing is known."""
+        if self.family == "ray" or not self.environment:
+            return ""
+        return (
+            f"image {self.name} has no Ray: {self.environment}/bin/ray does not exist; "
+            "install Ray there, or map the name to another environment"
+        )
 
 
 class ImageTable:
     """The built-in names, and the user's own: `name` to a directory of a Python environment, or to a built-in name."""
 
     def __init__(self, mapped: dict[str, str] | None = None, python: str = sys.executable) -> None:
-        self._mapped = dict(mapped or {})
+        self._mapped = {
+            name: environments.prefix_of(target) if "/" in target else target for name, target in (mapped or {}).items()
+        }
         self._python_bin = str(Path(python).parent)
 
     def find(self, reference: str) -> Image | None:
@@ -54,14 +69,16 @@ class ImageTable:
         name = short_name(reference)
         target = self._mapped.get(reference) or self._mapped.get(name)
         if target is not None and "/" in target:
-            return Image(name=name, family="ray" if _has_ray(target) else "shell", path=f"{target}/bin:{SYSTEM_PATH}")
+            family: Family = "ray" if _has_ray(target) else "shell"
+            return Image(name=name, family=family, path=f"{target}/bin:{SYSTEM_PATH}", environment=target)
         return self._built_in(target or name)
 
     def refusal(self, reference: str) -> str:
         """Why this image cannot run, and what to do."""
         return (
             f'Container image "{reference}" is not known on this machine and images are never pulled here; map it to '
-            f"a Python environment or to a known name: shoal up --image {short_name(reference)}=ray (or =/path/to/venv)"
+            f"a Python environment, a requirements file or a known name: shoal up --image {short_name(reference)}=ray "
+            "(or =./venv, =./requirements.txt)"
         )
 
     def _built_in(self, name: str) -> Image | None:
@@ -82,13 +99,14 @@ def parse_mapping(text: str) -> tuple[str, str]:
     """One `name=target` of the user's table."""
     name, sign, target = text.partition("=")
     if not sign or not name or not target:
-        raise BadInput(f"image mapping {text!r} must read name=target, such as glue=ray or glue=/opt/venv")
-    if "/" in target:
-        if not os.path.isdir(target):
-            raise BadInput(
-                f"image mapping {text!r}: {target} is not a directory; name a Python environment or a known image"
-            )
-        return name, os.path.abspath(target)
+        raise BadInput(
+            f"image mapping {text!r} must read name=target, such as glue=ray, glue=./venv or glue=./requirements.txt"
+        )
+    if "/" in target or target.endswith(".txt"):
+        try:
+            return name, environments.target_of(target)
+        except BadInput as error:
+            raise BadInput(f"image mapping {text!r}: {error}") from None
     if ImageTable().find(target) is None:
         raise BadInput(
             f"image mapping {text!r}: unknown image {target!r}; name a Python environment, with a / in its path, or "

@@ -89,6 +89,42 @@ def sandbox_finding() -> Finding:
     return Finding("sandbox", False, detail, f"for standard ports and mount paths: {missing}")
 
 
+_PARTS = (
+    (
+        "own network",
+        "pods have standard ports and addresses of their own",
+        "pods share the machine's network: Ray's ports are moved into a block per pod, and two pods that listen on one "
+        "port of all addresses clash",
+    ),
+    (
+        "own files",
+        "volumes are mounted at their paths, /tmp is the container's own",
+        "mount paths are replaced in commands, environment and entrypoints, but not inside programs and files; "
+        "/tmp is shared",
+    ),
+    (
+        "own processes",
+        "containers see their own processes only",
+        "containers see every process of your user",
+    ),
+)
+"""What the netns sandbox gives and what its lack costs, part by part."""
+
+
+def part_findings(isolates: bool) -> list[Finding]:
+    return [Finding(name, isolates, given if isolates else cost) for name, given, cost in _PARTS]
+
+
+def view_finding() -> Finding:
+    """Whether pods of the loopback sandbox are kept from the cluster's credentials. In netns they are."""
+    from shoal.local.nodes.sandbox import views
+
+    view = views.best()
+    detail = f"in loopback {views.described(view)}"
+    advice = "run only pods that you trust, or allow user namespaces, or use a kernel with Landlock (5.19 or newer)"
+    return Finding("pods and credentials", bool(view), detail, advice)
+
+
 def outside_finding() -> Finding:
     """How pods of the netns sandbox get to other networks."""
     from shoal.local.nodes.sandbox import nat
@@ -115,6 +151,7 @@ def findings() -> list[Finding]:
     shared = shutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None
     ray = importlib.util.find_spec("ray") is not None
     overlay = "overlay" in _text("/proc/filesystems")
+    sandbox = sandbox_finding()
     found = [
         Finding("Linux", sys.platform == "linux", sys.platform, "pods as processes need Linux", required=True),
         Finding(
@@ -126,7 +163,9 @@ def findings() -> list[Finding]:
             "installed beside shoal" if ray else "not found",
             'pods of Ray images will not start: pip install "shoal-ray[local]"',
         ),
-        sandbox_finding(),
+        sandbox,
+        *part_findings(sandbox.good),
+        view_finding(),
         outside_finding(),
         Finding(
             "overlay file system",

@@ -94,11 +94,13 @@ class PodTally:
 def uses_of(request: Json) -> tuple[str, str]:
     """How pods name this request: by its name, or as the request of their gang."""
     metadata = request["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}", gang_use(owner_of(request))
+    return f"{metadata.get('namespace', '')}/{metadata['name']}", gang_use(
+        metadata.get("namespace", ""), owner_of(request)
+    )
 
 
 def use_of(pod: TrackedPod) -> str:
-    return use_key({"namespace": pod.metadata.namespace, "annotations": pod.metadata.annotations})
+    return use_key(pod.head())
 
 
 def _comes_with_every_node(pod: TrackedPod) -> bool:

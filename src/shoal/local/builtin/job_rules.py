@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from shoal.api.labels import BATCH_COMPLETION_INDEX
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.errors import BadInput
@@ -14,7 +15,7 @@ from shoal.local.builtin import pods
 from shoal.local.builtin.context import number
 
 TRACKING = pods.TRACKING
-INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX = BATCH_COMPLETION_INDEX
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
 

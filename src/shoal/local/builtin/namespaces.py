@@ -115,6 +115,7 @@ class NamespaceController:
         if remaining:
             await self._publish(namespace, remaining)
             return LOOK_AGAIN
+        await self._delete_all(kinds.EVENT, name)  # last: what went before them was told there
         finalizers = [one for one in namespace["spec"]["finalizers"] if one != FINALIZER]
         body = {**namespace, "spec": {**namespace["spec"], "finalizers": finalizers}}
         try:

@@ -36,7 +36,7 @@ class ProvisionedRoom:
             self._gang.pop(self._gang.pop(key, ""), None)
         else:
             self._booked[key] = booking
-            if gang := gang_use(owner_of(request)):
+            if gang := gang_use(request["metadata"].get("namespace", ""), owner_of(request)):
                 self._gang[key], self._gang[gang] = gang, key
         self._recharge(key)
         return True

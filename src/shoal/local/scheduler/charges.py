@@ -19,13 +19,13 @@ from shoal.engine.model import Amounts, HostPort
 from shoal.engine.nodes import Resident, Room, company_of
 from shoal.errors import BadInput
 from shoal.local.scheduler.bookings import ProvisionedRoom
-from shoal.local.scheduler.groups import as_pod_set, group_key
+from shoal.local.scheduler.groups import as_pod_set, is_of_gang
 
 log = logging.getLogger(__name__)
 
 
 class PodCharge(msgspec.Struct, frozen=True):
-    """What one pod takes on its node. `alone`: of no gang."""
+    """What one pod takes on its node. `alone`: of no gang that a controller takes back whole."""
 
     key: Key
     node: str
@@ -69,7 +69,7 @@ class Charges(Mapping[str, PodCharge]):
             return
         resident = Resident(node, company.namespace, company.labels, company.keeps_away)
         where = Key(metadata.get("namespace", ""), metadata["name"])
-        charge = PodCharge(where, node, requests, ports, resident, int(spec.get("priority") or 0), not group_key(pod))
+        charge = PodCharge(where, node, requests, ports, resident, int(spec.get("priority") or 0), not is_of_gang(pod))
         self._charged[uid] = charge
         self.lay(uid)
         if charge.alone:

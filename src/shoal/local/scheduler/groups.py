@@ -14,12 +14,17 @@ import msgspec
 from shoal.api import gang as marks
 from shoal.api.labels import HOSTNAME, POD_GROUP
 from shoal.api.meta import Json
+from shoal.api.objects import controller_of
 from shoal.engine.facts import pod_set
 from shoal.engine.model import PodSet
 
 POD_GROUP_LABELS = (POD_GROUP, "pod-group.scheduling.sigs.k8s.io")
 BOUND_WHOLE = marks.PREFIX + "gang-bound"
 """Annotation of the pod that was bound last of its gang: with it the gang was whole. Pods that join later go alone."""
+
+
+GANG, MARKED = "gang/", "marked/"
+"""How the key of a gang begins that a controller made, and of pods that only carry the same mark."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -42,11 +47,16 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def group_key(pod: Json) -> str:
-    """UID of the gang, or namespace and name of the PodGroup; empty for a pod on its own."""
+    """Namespace and UID of the gang, or namespace and name of the PodGroup; empty for a pod on its own.
+
+    Pods of one namespace alone stand together. Those with a gang's mark and no owner are of another sort: they never
+    join the gang of that UID, whose pods have one.
+    """
     metadata = pod["metadata"]
     uid = (metadata.get("annotations") or {}).get(marks.GANG_UID)
     if uid:
-        return f"gang/{uid}"
+        sort = GANG if controller_of(pod) is not None else MARKED
+        return f"{sort}{metadata.get('namespace', '')}/{uid}"
     labels = metadata.get("labels") or {}
     for label in POD_GROUP_LABELS:
         if labels.get(label):
@@ -54,11 +64,16 @@ def group_key(pod: Json) -> str:
     return ""
 
 
+def is_of_gang(pod: Json) -> bool:
+    """Of a gang that a controller made, and takes back whole if it must."""
+    return group_key(pod).startswith(GANG)
+
+
 def minimum_of(pod: Json, pod_group: Callable[[str], Json | None]) -> int | None:
     """How many pods the group of this pod needs at its start; 1 when it says nothing readable, None for a PodGroup
     that does not exist (yet)."""
     key = group_key(pod)
-    if key.startswith("gang/"):
+    if key.startswith((GANG, MARKED)):
         text = (pod["metadata"].get("annotations") or {}).get(marks.GANG_SIZE, "")
         return int(text) if text.isdecimal() and len(text) < 7 else 1
     if key.startswith("podgroup/"):

@@ -30,6 +30,8 @@ from shoal.local.scheduler.bookings import ProvisionedRoom
 from shoal.local.scheduler.charges import Charges, PodCharge
 from shoal.local.scheduler.families import Families, family_key
 from shoal.local.scheduler.groups import BOUND_WHOLE, Group, as_pod_set, group_key, minimum_of, order
+from shoal.local.scheduler.judging import Judging
+from shoal.local.scheduler.lineage import Lineage
 from shoal.local.scheduler.placing import places_for, shape_of
 from shoal.local.scheduler.preemption import PodPreemption
 from shoal.local.scheduler.reasons import WAITING_FOR_GANG, ReasonWriter
@@ -63,6 +65,8 @@ class Scheduler:
         self._members: dict[str, set[Key]] = defaultdict(set)
         self._started: dict[str, set[str]] = defaultdict(set)
         self._families = Families()
+        self._lineage = Lineage(client)
+        self._judging = Judging(self._lineage, self.pods, self._clock, self._judged)
         self._whole: set[str] = set()
         self._hopeless: dict[bytes, str] = {}
         self._no_victims: set[tuple[bytes, int]] = set()
@@ -84,6 +88,8 @@ class Scheduler:
                 self._namespaces.subscribe(self._namespace_changed)
                 self._nodes.subscribe(self._node_changed)
                 self._requests.subscribe(self._request_changed)
+                await self._judging.judge_all()
+                tasks.create_task(self._judging.run())
                 self.pods.subscribe(self._pod_changed)
                 self._pod_groups.subscribe(lambda change: self._improved())
                 self.ready.set()
@@ -354,6 +360,8 @@ class Scheduler:
             return
         pod: TrackedPod = change.new
         uid = pod.metadata.uid
+        if self._judging.is_due(change.key, pod) and not pod.node:
+            return  # it waits until it is known with which pods it goes
         if pod.is_terminal:
             self._pending.pop(change.key, None)
             self._assumed.pop(uid, None)
@@ -364,16 +372,21 @@ class Scheduler:
         elif uid not in self._assumed:
             self._waits(change.key, pod)
 
+    def _judged(self, key: Key, pod: TrackedPod) -> None:
+        """It is known now with which pods it goes. One that was bound before was charged as a pod on its own."""
+        self._release(pod.metadata.uid)
+        self._pod_changed(Change("changed", key, pod, pod))
+
     def _is_bound(self, key: Key, pod: TrackedPod) -> None:
         uid, node = pod.metadata.uid, pod.node
         self._pending.pop(key, None)
         self._assumed.pop(uid, None)
         self._reasons.forget(uid)
         if (charged := self._charged.get(uid)) is not None and charged.node == node:
-            if group := group_key({"metadata": pod.head()}):
+            if group := group_key(self._lineage.vetted({"metadata": pod.head()})):
                 self._members[group].discard(key)
             return
-        opened = pod.opened()
+        opened = self._lineage.vetted(pod.opened())
         self._families.settle(uid, opened)
         if group := group_key(opened):
             self._members[group].discard(key)
@@ -389,7 +402,7 @@ class Scheduler:
             self._pending.pop(key, None)
             return
         known = self._pending.get(key)
-        opened = {"metadata": pod.head(), "spec": spec}
+        opened = self._lineage.vetted({"metadata": pod.head(), "spec": spec})
         self._pending[key] = opened
         if group := group_key(opened):
             self._members[group].add(key)
@@ -409,7 +422,8 @@ class Scheduler:
         self._release(uid)
         if self._preemption.drop(uid):
             self._improved()
-        head = {"metadata": pod.head()}
+        head = self._lineage.vetted({"metadata": pod.head()})
+        self._judging.forget(key, uid)
         self._bookings.leave(head)
         group = group_key(head)
         if group:

@@ -19,7 +19,7 @@ from shoal.api.labels import NODE_NOT_READY, NODE_UNREACHABLE
 from shoal.api.meta import Json
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission import limit_ranges
-from shoal.local.apiserver.admission.quota import check_quota
+from shoal.local.apiserver.admission.quota import check_quota, may_grow
 from shoal.local.apiserver.admission.webhooks import Webhooks, review_of
 from shoal.local.apiserver.auth.authorization import MASTERS, AccessRule, Action, Authorizer, parse_rules
 from shoal.local.apiserver.crd.serving import CustomKinds
@@ -109,15 +109,16 @@ class AdmissionPlugins:
                 await self.webhooks.validate(call, obj, old)
         if old is not None and call.resource.name == "persistentvolumeclaims" and not call.route.subresource:
             self._check_growth(obj, old)
-        if old is None and call.resource.kind == "Pod" and not call.resource.group:
+        resized = old is not None and subresource == "resize"
+        if (old is None or resized) and call.resource.name == "pods":
             limits = self.registry.find("", "limitranges")
             if limits is not None:
                 limit_ranges.check(obj, limits.collection.heads(call.namespace))
-        if old is None and call.resource.namespaced:
+        if (old is None or may_grow(call.resource, subresource)) and call.resource.namespaced:
             quotas = self.registry.find("", "resourcequotas")
             assert quotas is not None
             if call.namespace in quotas.collection.objects or quotas.collection.pending:
-                check_quota(call.resource, obj, quotas.collection.heads(call.namespace))
+                check_quota(call.resource, obj, quotas.collection.heads(call.namespace), old)
 
     async def _changed(self, call: Call, obj: Json, old: Json | None) -> Json:
         """The object as mutating webhooks make it. They see a subresource in its own kind."""

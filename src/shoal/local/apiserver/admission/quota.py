@@ -59,18 +59,27 @@ def used_by(resource: str, spec: Json, records: list[StoredObject]) -> dict[str,
     return {} if _has_scopes(spec) else {name: len(records) * each for name, each in _one(resource).items()}
 
 
-def check_quota(resource: Resource, obj: Json, quotas: list[StoredObject]) -> None:
-    """Refuse the object that would exceed a quota of its namespace. Usage is counted from the objects themselves."""
-    wanted: dict[str, int] | None = None
+def may_grow(resource: Resource, subresource: str) -> bool:
+    """Whether an update can make an object count for more: a resized pod, a Service's type, the size of a claim."""
+    return (resource.name, subresource) in (("pods", "resize"), ("services", ""), ("persistentvolumeclaims", ""))
+
+
+def check_quota(resource: Resource, obj: Json, quotas: list[StoredObject], old: Json | None = None) -> None:
+    """Refuse the object that would exceed a quota of its namespace. Usage is counted from the objects themselves.
+
+    An update counts by what the object takes more than before.
+    """
     for record in quotas:
         quota = decoded(record)
         spec = quota.get("spec") or {}
         hard = limits.amounts_of(spec.get("hard"))
         if not hard or not _counts(resource.name, obj, spec):
             continue
-        if wanted is None:
-            wanted = usage_of(resource.name, obj)
-        if resource.name == "pods":
+        wanted = usage_of(resource.name, obj)
+        if old is not None and _counts(resource.name, old, spec):
+            before = usage_of(resource.name, old)
+            wanted = {name: more for name, each in wanted.items() if (more := each - before.get(name, 0)) > 0}
+        elif resource.name == "pods":
             _check_named(record.name, obj, hard, wanted)
         if hard.keys().isdisjoint(wanted):
             continue

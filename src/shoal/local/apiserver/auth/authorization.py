@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.api import people
 from shoal.api.meta import Json
 from shoal.local.apiserver.kinds.resources import Registry
 from shoal.local.apiserver.requests.route import RequestUser
@@ -239,10 +240,6 @@ def bootstrap() -> list[Json]:
         ("discovery.k8s.io", ["endpointslices"]),
         ("networking.k8s.io", ["ingresses", "networkpolicies"]),
         ("policy", ["poddisruptionbudgets"]),
-        ("ray.io", ["*"]),
-        ("workload.codeflare.dev", ["*"]),
-        ("mcad.ibm.com", ["*"]),
-        ("kueue.x-k8s.io", ["localqueues", "workloads"]),
     ]
     editable = [
         (
@@ -280,14 +277,17 @@ def bootstrap() -> list[Json]:
         ("networking.k8s.io", ["ingresses", "networkpolicies"]),
         ("policy", ["poddisruptionbudgets"]),
         ("coordination.k8s.io", ["leases"]),
-        ("ray.io", ["rayclusters", "rayjobs", "rayservices"]),
-        ("workload.codeflare.dev", ["appwrappers"]),
-        ("mcad.ibm.com", ["appwrappers"]),
     ]
-    view = [_grant(read, group, resources) for group, resources in viewable]
-    edit = view + [_grant([*read, *write], group, resources) for group, resources in editable]
+    view = [*(_grant(read, group, resources) for group, resources in viewable), *people.viewing()]
+    edit = [
+        *view,
+        *(_grant([*read, *write], group, resources) for group, resources in editable),
+        *people.submitting(),
+        *people.asking(),
+    ]
     admin = [
         *edit,
+        *people.overseeing(),
         _grant([*read, *write], _RBAC, ["roles", "rolebindings"]),
         _grant(["create"], "authorization.k8s.io", ["localsubjectaccessreviews"]),
         _grant(["create"], "", ["serviceaccounts/token"]),

@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from shoal.kube.transport import Request, Response
+from shoal.local.apiserver.http import spdy_upgrade
 from shoal.local.apiserver.http.connections import BODY_SECONDS, Doors, listen, send
 from shoal.local.apiserver.http.fairness import Fairness
 from shoal.local.apiserver.primitives.status import Refused, bad_request, too_large
@@ -190,6 +191,8 @@ class Front:
         return response
 
     async def _upgrade(self, http: web.BaseRequest, answer: Upgrade) -> web.StreamResponse:
+        if spdy_upgrade.wants_spdy(http):
+            return await spdy_upgrade.serve(http, answer)
         socket = web.WebSocketResponse(protocols=answer.protocols)
         if not socket.can_prepare(http):
             return web.Response(status=400, text="this address needs a WebSocket")

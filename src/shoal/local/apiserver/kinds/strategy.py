@@ -266,6 +266,7 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
     spec.setdefault("ipFamilies", ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "SingleStack")
     if spec.get("type") in ("NodePort", "LoadBalancer"):
+        _check_node_ports(service, old, ports_taken)
         free = [one for one in NODE_PORTS if one not in ports_taken]
         chance.shuffle(free)
         for port in spec.get("ports") or ():
@@ -278,6 +279,23 @@ def allocate_addresses(service: Json, services: Collection, chance: random.Rando
                         [cause("FieldValueInvalid", "Internal error: no node port is free", "spec.ports[0].nodePort")],
                     )
                 port["nodePort"] = free.pop()
+
+
+def _check_node_ports(service: Json, old: Json | None, taken: set[int]) -> None:
+    """A port that is asked for is one for Services, and no other Service's: the machine's own are not given away."""
+    had = {port.get("nodePort") for port in _items((old or {}).get("spec") or {}, "ports")}
+    for place, port in enumerate(_items(service["spec"], "ports")):
+        asked = port.get("nodePort")
+        if type(asked) is not int or asked <= 0 or asked in had:
+            continue
+        why = "provided port is already allocated" if asked in taken else ""
+        if asked not in NODE_PORTS:
+            why = (
+                f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+            )
+        if why:
+            said = cause("FieldValueInvalid", f"Invalid value: {asked}: {why}", f"spec.ports[{place}].nodePort")
+            raise invalid("", "Service", service["metadata"].get("name", ""), [said])
 
 
 def _taken(services: Collection, metadata: Json) -> tuple[set[str], set[int]]:

@@ -134,11 +134,19 @@ class StreamAnswer:
 
 
 class Upgrade:
-    """An answer that becomes a WebSocket (exec, attach, port-forward): `run` talks until either side is done."""
+    """An answer that becomes a WebSocket or a SPDY connection (exec, attach, port-forward): `run` talks until either
+    side is done. `streams` are those that a SPDY client opens, by their names; none for port-forward, where it opens
+    two for every connection."""
 
-    def __init__(self, run: Callable[[Any], Awaitable[None]], protocols: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        run: Callable[[Any], Awaitable[None]],
+        protocols: tuple[str, ...],
+        streams: frozenset[str] = frozenset(),
+    ) -> None:
         self.run = run
         self.protocols = protocols
+        self.streams = streams
 
 
 Answer = Response | StreamAnswer | Upgrade

@@ -1,7 +1,7 @@
 """Plain SPDY over a connection, in the shape that terminals and port-forwarding know from WebSockets.
 
-A real API server speaks it to nodes: every stream of an exec (its input, output, errors, the terminal's size, how it
-ended) is opened by the caller and named in a header. Only the agent's own port uses this.
+A real API server speaks it to nodes, and older clients to an API server: every stream of an exec (its input, output,
+errors, the terminal's size, how it ended) is opened by the caller and named in a header.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """SPDY/3.1, as much as port-forwarding needs: streams opened by the client, over any pipe of bytes.
 
-kubectl carries it inside a WebSocket. Only framing lives here; what the streams mean is `portforward.py`'s business.
+kubectl carries it inside a WebSocket, other clients over a plain connection. Only framing lives here; what the streams
+mean is `portforward.py`'s and `channels.py`'s business.
 """
 
 from __future__ import annotations
@@ -114,6 +115,9 @@ class SpdyConnection:
         await self._send(struct.pack(">II", stream & 0x7FFFFFFF, flags << 24 | len(data)) + data)
 
     async def pong(self, body: bytes) -> None:
+        """Answer a question of the peer's. Those of a client have odd numbers; an even one answers ours."""
+        if len(body) < 4 or not body[3] & 1:
+            return
         await self._control_out(PING, 0, body[:4])
 
     async def _control_out(self, kind: int, flags: int, body: bytes) -> None:

@@ -76,6 +76,13 @@ def options(pod: Json, query: dict[str, str], attaching: bool = False) -> ExecOp
     return ExecOptions(container, command, query.get("stdin") == "true", query.get("tty") == "true")
 
 
+def stream_names(query: dict[str, str]) -> frozenset[str]:
+    """The streams that a client of this request opens where each has a name of its own."""
+    tty = query.get("tty") == "true"
+    named = {name for name in ("stdin", "stdout", "stderr") if query.get(name) == "true"}
+    return frozenset({*named - ({"stderr"} if tty else set()), "error", *({"resize"} if tty else ())})
+
+
 async def run(start: Start, pod: Json, query: dict[str, str], socket: Any, attaching: bool = False) -> None:
     """Talk until the program ends or the client goes."""
     try:

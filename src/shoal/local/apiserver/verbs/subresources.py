@@ -43,7 +43,7 @@ from shoal.local.apiserver.requests.call import (
     object_answer,
 )
 from shoal.local.apiserver.streams.portforward import PROTOCOL
-from shoal.local.apiserver.streams.terminals import PROTOCOLS
+from shoal.local.apiserver.streams.terminals import PROTOCOLS, stream_names
 from shoal.local.apiserver.verbs.deleting import DeleteVerbs
 from shoal.local.apiserver.verbs.eviction import Evictor
 from shoal.local.apiserver.verbs.writing import PATCHES, WriteVerbs
@@ -351,7 +351,9 @@ class Subresources:
         async def run(socket: Any) -> None:
             await terminal(pod, query, socket)
 
-        return Upgrade(run, (PROTOCOL,) if call.route.subresource == "portforward" else PROTOCOLS)
+        if call.route.subresource == "portforward":
+            return Upgrade(run, (PROTOCOL,))
+        return Upgrade(run, PROTOCOLS, stream_names(query))
 
 
 def _check_name(call: Call, body: Json, kind: str) -> None:

@@ -50,6 +50,10 @@ class PodHost:
     """Those that are really there."""
     memory_watch: MemoryWatch | None = None
     """Enforces memory limits where `limits` cannot."""
+    private: tuple[Path, ...] = ()
+    """What no pod may see: the state of clusters, and files with their credentials."""
+    view: str = ""
+    """How that is kept from pods in the loopback sandbox; empty: not at all. See `views`."""
     memory: Path | None = None
     """Where volumes go that are to be kept in memory; None keeps them on disk."""
 

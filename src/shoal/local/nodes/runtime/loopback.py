@@ -58,7 +58,8 @@ def adapt(
     plan.argv = [real_addresses(word, address, sandbox, namespace) for word in plan.argv]
     plan.env = {name: real_addresses(value, address, sandbox, namespace) for name, value in plan.env.items()}
     plan.env.update(
-        SHOAL_POD_DIR=str(pod),
+        SHOAL_POD_DIR=str(sandbox.shared(address)),
+        SHOAL_HOSTS=str(pod / "hosts"),
         SHOAL_POD_IP=address.ip,
         SHOAL_PORT_BASE=str(address.port_base),
         SHOAL_SCRATCH=str(scratch / str(int(directory.name) % 1000)),
@@ -66,6 +67,15 @@ def adapt(
     if image.family == "ray":
         _ray(plan, address, pod, image)
         _entrypoints(plan, directory)
+    plan.visible = [
+        *((_source(mount), bool(mount.get("readonly"))) for mount in mounts),
+        (str(message), False),
+        (str(home), False),
+        (str(scratch), False),
+        (str(sandbox.shared(address).parent), True),
+        (str(sandbox.shared(address)), False),
+        *((str(path), True) for path in (pod / "hosts", pod / "bin", directory / "mounts.json") if path.exists()),
+    ]
 
 
 def _entrypoints(plan: RunPlan, directory: Path) -> None:

@@ -56,6 +56,8 @@ async def plan(
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
     if not argv:
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
+    if image.lacks_ray and rayenv.gate_weight(argv):
+        raise ConfigError(image.lacks_ray)
     made = RunPlan(
         argv=argv,
         env=environment,
@@ -72,6 +74,7 @@ async def plan(
     _make(directory)
     if memory or cpu_limit(container):
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
+    made.hidden = [str(path) for path in host.private]
     if host.sandbox.isolates:
         made.gpu_nodes = devices.nodes(given, host.gpus)
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
@@ -84,6 +87,7 @@ async def plan(
         mounts = volumes.mounts(container, environment)
         namespace = pod["metadata"].get("namespace", "")
         loopback.adapt(made, address, directory, image, mounts, host.sandbox, container, namespace)
+        made.view = host.view
     return made
 
 
@@ -94,6 +98,7 @@ def _take_identity(made: RunPlan, host: PodHost, pod: Json, container: Json, ima
         host.announce(pod, "Warning", "SecurityContextIgnored", f"container {container['name']}: {refusal}")
     made.user, made.group, made.groups = who.user, who.group, who.groups
     made.no_new_privileges, made.read_only_root = who.no_new_privileges, who.read_only_root
+    made.capabilities = security.capabilities(container)
     if who.user and made.env.get("HOME") == "/root":
         made.env["HOME"] = "/"
 

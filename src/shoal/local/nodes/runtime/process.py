@@ -48,6 +48,14 @@ class RunPlan(msgspec.Struct, kw_only=True):
     groups: list[int] = []
     no_new_privileges: bool = False
     read_only_root: bool = False
+    hidden: list[str] = []
+    """Directories and files of the machine that the container must not see: credentials, other pods."""
+    visible: list[tuple[str, bool]] = []
+    """What it needs of them all the same, and whether to read only. Where it has a root of its own, they are mounts."""
+    view: str = ""
+    """How `hidden` is hidden where it has no root of its own; empty: not at all."""
+    capabilities: list[int] | None = None
+    """Those that root keeps; None: all."""
     gpu_nodes: list[str] = []
     """NVIDIA's device nodes below /dev that the container may open."""
     stdin: bool = False

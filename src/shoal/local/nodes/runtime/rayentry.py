@@ -8,6 +8,7 @@ It must never end another pod's Ray: `stop` signals descendants of this pod's ow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -40,6 +41,7 @@ class RayPod:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.directory = environment.get("SHOAL_POD_DIR", "")
+        self.hosts = environment.get("SHOAL_HOSTS") or os.path.join(self.directory, "hosts")
         self.address = environment.get("SHOAL_POD_IP", "")
         self.base = int(environment.get("SHOAL_PORT_BASE") or 0)
         self.scratch = environment.get("SHOAL_SCRATCH", "")
@@ -57,7 +59,7 @@ class RayPod:
         return address, number
 
     def named(self, host: str) -> str | None:
-        for line in read(os.path.join(self.directory, "hosts")).splitlines():
+        for line in read(self.hosts).splitlines():
             words = line.partition("#")[0].split()
             if host in words[1:]:
                 return words[0]
@@ -168,32 +170,18 @@ def translate(arguments: list[str], pod: RayPod) -> list[str]:
 
 def stop_own(pod: RayPod) -> None:
     """End the Ray of this pod and of no other: SIGTERM to its `ray start` processes."""
-    parents: dict[int, int] = {}
-    lines: dict[int, bytes] = {}
+    own, stopped = f" --node-ip-address={pod.address} ".encode(), 0
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
                 with open(f"/proc/{name}/cmdline", "rb") as file:
-                    lines[int(name)] = file.read().replace(b"\0", b" ")
-            except (OSError, IndexError):
+                    line = file.read().replace(b"\0", b" ") + b" "
+            except OSError:
                 continue
-    shims = set()
-    for directory, _, files in os.walk(os.path.join(pod.directory, "containers")):
-        if "state.json" in files:
-            try:
-                shims.add(json.loads(read(os.path.join(directory, "state.json")))["inner"])
-            except (ValueError, KeyError):
-                continue
-    stopped = 0
-    for pid, line in lines.items():
-        above = pid
-        while above in parents and above not in shims:
-            above = parents[above]
-        if above in shims and b" start " in line and b"ray" in line and b"rayentry" not in line:
-            os.kill(pid, signal.SIGTERM)
-            stopped += 1
+            if own in line and b" start " in line and b"rayentry" not in line:
+                with contextlib.suppress(OSError):
+                    os.kill(int(name), signal.SIGTERM)
+                    stopped += 1
     print(f"Stopped {stopped} Ray node(s) of this pod.", flush=True)
 
 

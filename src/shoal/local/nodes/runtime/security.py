@@ -52,6 +52,37 @@ def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[
     return chosen, ""
 
 
+# fmt: off
+DEFAULT_CAPABILITIES = frozenset((
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW",
+    "SYS_CHROOT", "AUDIT_WRITE", "SETFCAP",
+))
+"""What root has in a container, as container runtimes give it, without the making of device nodes."""
+CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+    "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+    "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+    "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+    "CHECKPOINT_RESTORE",
+)
+"""By their numbers in the kernel."""
+# fmt: on
+
+
+def capabilities(container: Json) -> list[int] | None:
+    """Numbers of the capabilities that root keeps in a container; None for a privileged one, which keeps all."""
+    own = container.get("securityContext") or {}
+    if own.get("privileged"):
+        return None
+    asked = own.get("capabilities") or {}
+    dropped = {str(name).upper().removeprefix("CAP_") for name in asked.get("drop") or ()}
+    added = {str(name).upper().removeprefix("CAP_") for name in asked.get("add") or ()}
+    kept = frozenset() if "ALL" in dropped else DEFAULT_CAPABILITIES - dropped
+    kept |= frozenset(CAPABILITIES) if "ALL" in added else added
+    return sorted(CAPABILITIES.index(name) for name in kept if name in CAPABILITIES)
+
+
 def mapped_users() -> int:
     """How many users there are in our user namespace."""
     try:

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from shoal.local.nodes.runtime import rayentry
 from shoal.local.nodes.runtime.ownership import claim
 from shoal.local.nodes.runtime.services import PublishedPort, ServiceView
 from shoal.local.nodes.sandbox import SandboxAddress
+from shoal.local.nodes.sandbox.listeners import holds, listener
 from shoal.local.nodes.sandbox.relays import RelayPlace, ServiceRelays, listening, wanted_relays
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 29999, 20
@@ -33,6 +35,7 @@ RAY_PORTS: dict[int, int] = dict(rayentry.FLAGS.values())
 the pod's own address only."""
 DASHBOARD = 8265
 _NETWORKS = 250
+MOST_SOCKETS = 4096
 DASHBOARD_METRICS, AUTOSCALER_METRICS = 9, 10
 
 
@@ -58,6 +61,8 @@ class LoopbackSandbox:
         self._given: dict[str, SandboxAddress] = {}
         self.service_addresses: dict[str, str] = {}
         self._relayed = ServiceRelays(self._listen_for_service, self._reach)
+        self._holder: dict[int, str] = {}
+        """Inode of a socket to the pod that was seen to hold it."""
         self._next_host = 1
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
@@ -106,25 +111,35 @@ class LoopbackSandbox:
         if held := self._blocks.pop(address.port_base, None):
             held.close()
         self._write_peers()
-        await asyncio.to_thread(shutil.rmtree, self.scratch(address), True)
+        for directory in (self.scratch(address), self.shared(address)):
+            await asyncio.to_thread(shutil.rmtree, directory, True)
 
     def scratch(self, address: SandboxAddress) -> Path:
         """A short directory for Ray: the paths of its sockets must fit 107 bytes."""
         return self.scratch_root / address.pod_id
 
+    def shared(self, address: SandboxAddress) -> Path:
+        """What a pod tells the others of its ports. All of them see it, each writes its own."""
+        return (self._pods.parent if self._pods is not None else self.scratch_root) / "peers" / address.pod_id
+
     def _write_peers(self) -> None:
         """Who lives where, for the `ray` entry of every pod."""
         if self._pods is None:
             return
-        peers = {a.ip: {"base": a.port_base, "directory": str(self._pods / a.pod_id)} for a in self._given.values()}
-        self._pods.mkdir(parents=True, exist_ok=True)
-        partial = self._pods / ".peers.partial"
+        peers = {a.ip: {"base": a.port_base, "directory": str(self.shared(a))} for a in self._given.values()}
+        for one in self._given.values():
+            self.shared(one).mkdir(parents=True, exist_ok=True)
+        directory = self._pods.parent / "peers"
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = directory / ".peers.partial"
         partial.write_text(json.dumps(peers))
-        partial.replace(self._pods / "peers.json")
+        partial.replace(directory / "peers.json")
 
     async def connect(self, address: SandboxAddress, host: str, port: int) -> socket.socket:
         target = address.ip if host in ("localhost", "127.0.0.1", "") else host
         for where, number in self._places(address, target, port):
+            if address.pod_id and not await asyncio.to_thread(self._is_pods, address, where, number):
+                continue  # another program of the machine, or of another pod
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             connection.setblocking(False)
             try:
@@ -174,8 +189,8 @@ class LoopbackSandbox:
         if address is None:
             return port
         if self._pods is not None:
-            with contextlib.suppress(OSError, ValueError):
-                recorded = json.loads((self._pods / address.pod_id / "ports.json").read_text())
+            with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+                recorded = json.loads(_written_by_pod(self.shared(address) / "ports.json"))
                 if str(port) in recorded:
                     return int(recorded[str(port)])
         return address.port_base + RAY_PORTS[port] if port in RAY_PORTS else port
@@ -187,6 +202,25 @@ class LoopbackSandbox:
         number = self.real_port(host, port)
         found = [(host, number), ("127.0.0.1", number)]
         return found if number == port else [*found, (host, port)]
+
+    def _is_pods(self, address: SandboxAddress, ip: str, port: int) -> bool:
+        """Whether a connection there leads to this pod: to its own address, or to a socket that it holds. What a probe
+        names as a host of its own is not asked for."""
+        if ip not in (address.ip, "127.0.0.1"):
+            return True
+        found = listener(ip, port)
+        if found is None:
+            return False
+        inode, alone = found
+        if alone and ip == address.ip:
+            return True
+        if self._holder.get(inode) != address.pod_id:
+            if self._pods is None or not holds(self._pods / address.pod_id, inode):
+                return False
+            if len(self._holder) > MOST_SOCKETS:
+                self._holder.clear()
+            self._holder[inode] = address.pod_id
+        return True
 
     def _clashes(self, address: SandboxAddress) -> bool:
         return any(other.ip == address.ip or other.port_base == address.port_base for other in self._given.values())
@@ -213,6 +247,17 @@ class LoopbackSandbox:
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
+
+
+def _written_by_pod(path: Path) -> bytes:
+    """A file that a pod may have replaced by anything: a link, a pipe that never ends, gigabytes. Raises OSError."""
+    held = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            raise OSError(f"{path} is no file")
+        return os.read(held, 1 << 16)
+    finally:
+        os.close(held)
 
 
 def mark(name: str) -> socket.socket | None:

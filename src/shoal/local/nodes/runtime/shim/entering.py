@@ -27,6 +27,7 @@ from .kernel import (
     prctl,
     start_time,
 )
+from .private import MOUNTS, USER_MOUNTS
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
 if TYPE_CHECKING:
@@ -100,10 +101,11 @@ class Keeper:
         """Only the command moves into the container: its keeper has to see the machine's processes."""
         plan = self.plan
         wanted = (
+            ("user", plan.get("view") == USER_MOUNTS),
             ("net", plan.get("net_namespace")),
             ("uts", plan.get("root")),
             ("ipc", plan.get("root")),
-            ("mnt", plan.get("root")),
+            ("mnt", plan.get("root") or plan.get("view") in (MOUNTS, USER_MOUNTS)),
         )
         spaces = [os.open(f"/proc/{self.inner}/ns/{space}", os.O_RDONLY) for space, on in wanted if on]
         if plan.get("pid_namespace"):

@@ -29,6 +29,7 @@ from .kernel import (
     setns,
     unshare,
 )
+from .private import LANDLOCK, MOUNTS, USER_MOUNTS, drop_capabilities, enter_view, keep_apart, restrict
 from .root import build_root
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
@@ -127,7 +128,9 @@ def become_main(plan: dict[str, Any], streams: Streams, failed: int) -> NoReturn
 
 def take_identity(plan: dict[str, Any]) -> None:
     """Become the user that the security context names; gaining rights afterwards may be forbidden."""
-    if plan.get("root"):  # NVIDIA's library would make the nodes of GPUs that are not the container's
+    if plan.get("capabilities") is not None:
+        drop_capabilities(plan["capabilities"])
+    elif plan.get("root"):  # NVIDIA's library would make the nodes of GPUs that are not the container's
         with contextlib.suppress(OSError):  # an ordinary user cannot make any
             prctl(PR_CAPBSET_DROP, CAP_MKNOD)
     user, group, groups = plan.get("user"), plan.get("group"), plan.get("groups") or []
@@ -139,6 +142,10 @@ def take_identity(plan: dict[str, Any]) -> None:
         os.setresuid(user, user, user)
     if plan.get("no_new_privileges"):
         prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if plan.get("view") == LANDLOCK:
+        restrict(plan)
+    elif plan.get("view"):
+        keep_apart()
 
 
 def execute(argv: list[str], env: dict[str, str]) -> NoReturn:
@@ -170,3 +177,5 @@ def enter_namespaces(plan: dict[str, Any]) -> None:
         name = plan["hostname"].encode()
         check(libc.sethostname(name, len(name)), "sethostname")
         build_root(plan["root"], plan.get("mounts", []), plan)
+    elif plan.get("view") in (MOUNTS, USER_MOUNTS):
+        enter_view(plan)

@@ -8,10 +8,11 @@ import os
 import signal
 import time
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000,
     0x04000000,
     0x08000000,
+    0x10000000,
     0x20000000,
     0x40000000,
 )
@@ -59,6 +60,14 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
         ),
         f"mount {source} on {target}",
     )
+
+
+def make_readonly(target: str) -> None:
+    """Flags such as nosuid must be named again: in a user namespace they may not be taken away."""
+    flags = os.statvfs(target).f_flag
+    kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
+    kept |= MS_RELATIME if flags & ST_RELATIME else 0
+    mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def prctl(option: int, value: int) -> None:

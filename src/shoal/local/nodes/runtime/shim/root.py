@@ -9,23 +9,16 @@ import stat
 from .kernel import (
     MNT_DETACH,
     MS_BIND,
-    MS_NOATIME,
-    MS_NODEV,
-    MS_NODIRATIME,
-    MS_NOEXEC,
-    MS_NOSUID,
     MS_PRIVATE,
-    MS_RDONLY,
     MS_REC,
-    MS_RELATIME,
-    MS_REMOUNT,
-    ST_RELATIME,
     SYS_PIVOT_ROOT,
     StartFailed,
     check,
     libc,
+    make_readonly,
     mount,
 )
+from .private import cover
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would cost every container's start
 if TYPE_CHECKING:
@@ -57,14 +50,19 @@ def build_root(work: str, mounts: list[dict[str, Any]], plan: dict[str, Any]) ->
         elif entry.name == "sys":
             os.mkdir(inside)
             mount(entry.path, inside, None, MS_BIND | MS_REC)
+            if plan.get("capabilities") is not None:
+                close_system(root, [point for point in nested if point.startswith("/sys/")])
         elif entry.name in ("proc", "tmp", "run", "lost+found"):
             os.mkdir(inside, 0o1777 if entry.name == "tmp" else 0o755)
         else:
             lay_over(work, entry.path, inside, nested, targets)
+    cover(root, plan.get("hidden") or [], [])
     for item, source, target in zip(mounts, sources, targets, strict=True):
         place(source, root, target, item.get("readonly", False))
         os.close(source)
     mount("proc", os.path.join(root, "proc"), "proc")
+    if plan.get("capabilities") is not None:
+        close_processes(os.path.join(root, "proc"))
     if plan.get("read_only_root"):
         os.close(reach(root, plan.get("cwd") or "/", True))
         for name in [*os.listdir(root), ""]:
@@ -76,6 +74,25 @@ def build_root(work: str, mounts: list[dict[str, Any]], plan: dict[str, Any]) ->
     check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
     check(libc.umount2(b".", MNT_DETACH), "leave the old root")
     os.chdir("/")
+
+
+def close_system(root: str, below: list[str]) -> None:
+    """The machine's devices and control groups can be read, not changed."""
+    for point in (*reversed(below), "/sys"):
+        with contextlib.suppress(OSError):
+            make_readonly(root + point)
+
+
+def close_processes(proc: str) -> None:
+    """Settings of the kernel can be read, its memory not at all: as container runtimes have it."""
+    for name in ("sys", "irq", "bus", "fs", "sysrq-trigger"):
+        path = os.path.join(proc, name)
+        with contextlib.suppress(OSError):
+            mount(path, path, None, MS_BIND)
+            make_readonly(path)
+    for name in ("kcore", "keys", "timer_list", "sched_debug"):
+        with contextlib.suppress(OSError):
+            mount("/dev/null", os.path.join(proc, name), None, MS_BIND)
 
 
 def bind_devices(inside: str, gpu_nodes: list[str]) -> None:
@@ -190,14 +207,6 @@ def reach(root: str, target: str, directory: bool) -> int:
             os.close(held)
             raise StartFailed(f"mount path {target}: {part!r} is a link; links inside a volume are not followed")
     return held
-
-
-def make_readonly(target: str) -> None:
-    """Flags such as nosuid must be named again: in a user namespace they may not be taken away."""
-    flags = os.statvfs(target).f_flag
-    kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
-    kept |= MS_RELATIME if flags & ST_RELATIME else 0
-    mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 
 
 def open_beneath(source: str, sub_path: str) -> int:
