@@ -14,8 +14,8 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.controllers import ray
-from shoal.controllers.appwrapper import webhook
-from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.appwrapper.admission import webhook
+from shoal.controllers.appwrapper.admission.rights import Rights
 from shoal.controllers.planning.questions import readers
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
@@ -24,6 +24,7 @@ from shoal.kube.certificates import Rotation
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import KubeError
+from shoal.kube.health import METRICS, HealthServer
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
 from shoal.kube.webhooks import WebhookServer
 
@@ -106,6 +107,7 @@ class WebhookReplica:
         *,
         as_creator: bool = False,
         supply: str = "fit",
+        health: HealthServer | None = None,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -114,12 +116,15 @@ class WebhookReplica:
         self._presented = asyncio.Event()
         self._unproven = "the API server has not called it yet"
         judge = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
+        if health is not None:  # the same metrics, where a scraper's token is not sent in the clear
+            self._server.answer(METRICS, health.metrics)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(readers.STAMP_PATH, readers.stamp)
         self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(of_ray or ray.RaySettings()))
-        self._server.admit(queues.PREPARE_PATH, queues.prepare)
-        self._server.admit(queues.VALIDATE_PATH, queues.validate)
+        of_queues = queues.QueueAdmission(client)
+        self._server.admit(queues.PREPARE_PATH, of_queues.prepare)
+        self._server.admit(queues.VALIDATE_PATH, of_queues.validate)
 
     async def run(self, host: str, port: int) -> None:
         """Answer calls until cancelled, with whatever certificate the Secret holds."""

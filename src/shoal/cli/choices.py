@@ -9,7 +9,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import click
 
@@ -51,6 +52,27 @@ def set_option(command: F) -> F:
         "queues.pods_ready.timeout=600, or of several clusters, such as clusters.lost_seconds=300, or of the Ray "
         "operator, such as ray.feature_gates=SidecarSubmitterRestart=true or ray.stop_timeout=60; repeat for more.",
     )(command)
+
+
+def kueue_config_option(command: F) -> F:
+    return click.option(
+        "--kueue-config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Configuration file of Kueue (config.kueue.x-k8s.io); --set wins over it. Fields without a meaning here "
+        "are named.",
+    )(command)
+
+
+def of_kueue(path: Path | None) -> dict[str, str]:
+    """Settings of Kueue's configuration file; what has no meaning here is said."""
+    if path is None:
+        return {}
+    from shoal.cli import kueue_config
+
+    found = kueue_config.read(path)
+    if found.unused:
+        click.echo(f"{path}: without a meaning here: {', '.join(found.unused)}", err=True)
+    return read(f"{name}={value}" for name, value in found.settings.items())
 
 
 def read(chosen: Iterable[str]) -> dict[str, str]:
@@ -132,7 +154,9 @@ def _allowed(type: Any, place: str) -> tuple[Any, ...]:
     import msgspec
 
     for step in place.split("."):
-        found = next((one.type for one in msgspec.structs.fields(type) if one.name == step), None)
+        name = step.partition("[")[0]  # of a list, which value
+        found = next((one.type for one in msgspec.structs.fields(type) if one.name == name), None)
+        found = get_args(found)[0] if get_origin(found) is tuple else found
         options = get_args(found) or (found,)
         type = next((one for one in options if hasattr(one, "__struct_fields__")), found)
     return get_args(type)
@@ -194,7 +218,8 @@ def _put(values: dict[str, Any], type: Any, name: str, value: str) -> None:
     if outer not in fields:
         raise BadInput(f"--set {name}: there is no such setting; choose from {', '.join(sorted(fields))}")
     if not inner:
-        values[outer] = value
+        is_list = get_origin(fields[outer]) is tuple
+        values[outer] = [one.strip() for one in value.split(",") if one.strip()] if is_list else value
         return
     choices = get_args(fields[outer]) or (fields[outer],)
     whole = next((one for one in choices if hasattr(one, "__struct_fields__")), None)

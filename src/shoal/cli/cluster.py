@@ -82,7 +82,7 @@ class LocalCluster:
             judges(self.client, ray_settings(self.settings), as_creator=gangs.create_as_creator, supply=gangs.supply)
         )
         self.server.admission.status_judges.update(status_judges())
-        self.server.admission.preparers.update(preparers())
+        self.server.admission.preparers.update(preparers(self.client))
         self.server.admission.updaters.update(updaters())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
@@ -242,22 +242,25 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, of_ray, writes=writes),
-        "gangs": lambda: run_gangs(writes, gangs, queues),
+        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
         "clusters": lambda: run_clusters(writes, choices.cluster_settings({}, settings.gangs)),
     }
 
 
-async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueSettings) -> None:
-    """AppWrappers and queued jobs, in one loop: they compete for the same room."""
+async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueSettings, of_ray: RaySettings) -> None:
+    """AppWrappers, queued jobs and Ray objects without a queue, in one loop: they compete for the same room."""
     from msgspec import structs
 
     from shoal.controllers.appwrapper import AppWrapperController
     from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.queues import QueueController
+    from shoal.controllers.ray_gangs import RayGangController
 
     planning = PlanningLoop(writes.client, structs.replace(settings.planning, queues=queues.decisions), writes=writes)
     AppWrapperController(planning, settings)
+    if of_ray.gang == "on":
+        RayGangController(planning, of_ray.sidecars, of_ray.namespaces)
     QueueController(planning, queues)
     await planning.run()
 
@@ -290,19 +293,21 @@ def judges(
     `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD.
     """
     from shoal.controllers import ray
-    from shoal.controllers.appwrapper import webhook
-    from shoal.controllers.appwrapper.rights import Rights
+    from shoal.controllers.appwrapper.admission import webhook
+    from shoal.controllers.appwrapper.admission.rights import Rights
     from shoal.controllers.queues import admission as queues
     from shoal.kube.discovery import Discovery
 
     of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
-    of_ray_in_queues = queues.first_refusal(queues.validate, of_ray)
+    of_queues = queues.QueueAdmission(client).validate
+    of_ray_in_queues = queues.first_refusal(of_queues, of_ray)
     of_gangs = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
     return {
-        **dict.fromkeys(queues.PREPARED, queues.validate),  # every kind of job that a queue may hold
+        **dict.fromkeys(queues.PREPARED, of_queues),  # every kind of job that a queue may hold
         ("ray.io", "rayclusters"): of_ray_in_queues,
         ("ray.io", "rayjobs"): of_ray_in_queues,
         ("ray.io", "rayservices"): of_ray,
+        ("ray.io", "raycronjobs"): of_ray,
         ("ray.k8s.io", "rays"): of_ray,
         ("workload.codeflare.dev", "appwrappers"): of_gangs,
         ("mcad.ibm.com", "appwrappers"): of_gangs,
@@ -312,11 +317,11 @@ def judges(
     }
 
 
-def preparers() -> dict[tuple[str, str], Judge]:
+def preparers(client: Client) -> dict[tuple[str, str], Judge]:
     """What completes a new object before it is judged: jobs with a queue label begin suspended."""
     from shoal.controllers.queues import admission as queues
 
-    return dict.fromkeys(queues.PREPARED, queues.prepare)
+    return dict.fromkeys(queues.PREPARED, queues.QueueAdmission(client).prepare)
 
 
 def status_judges() -> dict[tuple[str, str], Judge]:
@@ -341,6 +346,7 @@ def ray_settings(settings: LocalSettings) -> RaySettings:
         dashboard_by_pod_address=True,
         token_by_agent=True,
         mount_autoscaler_token=True,
+        gang="on",
         drain_workers=False,  # the node agent gives Ray a deadline of its own
     )
 

@@ -1,4 +1,4 @@
-"""`shoal cluster`: the clusters that take gangs from this one, added, listed and removed.
+"""`shoal cluster`: the clusters that take gangs from this one, added, listed, cordoned, drained and removed.
 
 Writes what an administrator could write by hand: a Secret with a kubeconfig, a MultiKueueCluster, and the check by
 which queues give their gangs away. The controller does the rest.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import click
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.api.objects import annotation
 from shoal.api.times import parse_time
 from shoal.cli import show
 from shoal.cli.choices import flag
@@ -30,7 +32,7 @@ PATIENCE = 60.0
 _API = "kueue.x-k8s.io/v1beta2"
 
 
-@click.group(short_help="Add, list or remove clusters that take gangs from this one.")
+@click.group(short_help="Add, list, cordon, drain or remove clusters that take gangs from this one.")
 def command() -> None:
     """Clusters that take gangs from this one."""
 
@@ -84,7 +86,7 @@ def add(
 @cluster_options
 def list_members(output: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
     """Show which clusters answer, and how many gangs each has."""
-    rows = asyncio.run(_rows((kubeconfig, context, name)))
+    rows = asyncio.run(member_rows((kubeconfig, context, name)))
     if output != "table":
         show.document(rows, output)
         return
@@ -100,7 +102,7 @@ def list_members(output: str, kubeconfig: Path | None, context: str | None, name
                 row["connected"],
                 show.age(parse_time(row["since"]), now) if row["since"] else "",
                 str(row["gangs"]),
-                row["message"],
+                f"cordoned; {row['message']}" if row["cordoned"] else row["message"],
             )
             for row in rows
         ],
@@ -117,6 +119,39 @@ def remove(
 ) -> None:
     """Give MEMBER no more gangs and forget its credential."""
     asyncio.run(_remove(member, force, system, (kubeconfig, context, name)))
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster cordon west\n  shoal cluster cordon west --name hub")
+@click.argument("member")
+@cluster_options
+def cordon(member: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Give MEMBER no new gangs. What runs there runs on."""
+    from shoal.cli import draining
+
+    asyncio.run(draining.cordon(member, (kubeconfig, context, name), cordoned=True))
+    click.echo(f"cluster {member} cordoned")
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster uncordon west")
+@click.argument("member")
+@cluster_options
+def uncordon(member: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Let MEMBER take gangs again."""
+    from shoal.cli import draining
+
+    asyncio.run(draining.cordon(member, (kubeconfig, context, name), cordoned=False))
+    click.echo(f"cluster {member} uncordoned")
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster drain west\n  shoal cluster drain west --timeout 3600")
+@click.argument("member")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Stop waiting after this time; MEMBER stays cordoned.")
+@cluster_options
+def drain(member: str, timeout: float | None, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Cordon MEMBER and wait until every gang in it has ended. Stops no gang; Ctrl-C only stops the waiting."""
+    from shoal.cli import draining
+
+    asyncio.run(draining.drain(member, timeout, (kubeconfig, context, name)))
 
 
 @command.command(epilog="\b\nExamples:\n  shoal cluster role | kubectl --context west apply -f -")
@@ -219,7 +254,9 @@ async def _make(client: Client, kind: Kind, body: Json) -> bool:
 # --- list and remove
 
 
-async def _rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
+async def member_rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
+    from shoal.controllers.multicluster.words import CORDONED
+
     async with reach(*hub) as client:
         clusters = await client.list(kinds.MULTIKUEUE_CLUSTER)
         gangs = await _gangs(client)
@@ -235,6 +272,7 @@ async def _rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
                 "connected": active.get("status", "Unknown"),
                 "since": active.get("lastTransitionTime", ""),
                 "gangs": gangs.get(name, 0),
+                "cordoned": bool(annotation(cluster, CORDONED)),
                 "message": "; ".join([active.get("message", "no controller has looked at it yet"), *unknown]),
             }
         )
@@ -243,14 +281,9 @@ async def _rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 async def _gangs(client: Client) -> dict[str, int]:
     """How many gangs that have not ended each cluster has."""
-    found: dict[str, int] = {}
-    for workload in await client.list(kinds.WORKLOAD):
-        status = workload.get("status") or {}
-        name = status.get("clusterName")
-        ended = any(one["type"] == "Finished" and one["status"] == "True" for one in status.get("conditions") or ())
-        if name and not ended:
-            found[name] = found.get(name, 0) + 1
-    return found
+    from shoal.cli.draining import cluster_of
+
+    return Counter(name for workload in await client.list(kinds.WORKLOAD) if (name := cluster_of(workload)))
 
 
 async def _remove(member: str, force: bool, system: str, hub: tuple[Any, ...]) -> None:

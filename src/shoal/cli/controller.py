@@ -20,16 +20,22 @@ import click
 from shoal.cli import choices
 from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
+from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
 from shoal.errors import BadInput
+from shoal.kube.cache import Cache
 from shoal.kube.client import Client
-from shoal.kube.health import HealthServer, cache_samples, write_samples
+from shoal.kube.health import HealthServer, cache_samples, request_samples, write_samples
+from shoal.kube.http import HttpTransport
 from shoal.kube.runtime import spare_collector
+from shoal.kube.scraping import ScrapeReview
 from shoal.kube.writes import Writes
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
+    from shoal.kube.lease import Leadership, Term
 
 log = logging.getLogger("shoal")
 
@@ -76,6 +82,7 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="Dispatch AppWrappers whose creator no admission recorded, with Shoal's own rights.",
 )
 @set_option
+@choices.kueue_config_option
 @click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
 @click.option(
     "--webhook-url",
@@ -88,6 +95,11 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     type=click.IntRange(0, 65535),
     default=0,
     help="Serve /healthz, /readyz and /metrics on this port.",
+)
+@click.option(
+    "--open-metrics",
+    is_flag=True,
+    help="Serve /metrics without a token. Default: to users that may get the path /metrics.",
 )
 @click.option(
     "--namespace",
@@ -107,9 +119,11 @@ def command(
     quota: str,
     trust_unstamped: bool,
     chosen: tuple[str, ...],
+    kueue_config: Path | None,
     webhooks: bool,
     webhook_url: str,
     health_port: int,
+    open_metrics: bool,
     namespace: str,
     verbose: bool,
 ) -> None:
@@ -123,22 +137,38 @@ def command(
         names = chosen_parts(only)
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
     rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
+    with flag("--kueue-config"):
+        of_kueue = choices.of_kueue(kueue_config)
     with flag("--set"):
-        settings = choices.read(chosen)
+        settings = {**of_kueue, **choices.read(chosen)}
         wrappers = choices.wrapper_settings({**options, **rights}, settings)
     with flag("--policy" if wrappers.policy == policy else "--set"):
         choices.check_policy(wrappers.policy)
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
-    parts = _parts(names, wrappers, choices.queue_settings({}, settings), of_ray, health)
+    readiness = Readiness(health)
+    parts = parts_named(names, wrappers, choices.queue_settings({}, settings), of_ray, health, readiness)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
         hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes).run()
     asyncio.run(
-        _run(kubeconfig, context, namespace, parts, webhooks, webhook_url, wrappers, of_ray, health, health_port)
+        _run(
+            kubeconfig,
+            context,
+            namespace,
+            parts,
+            webhooks,
+            webhook_url,
+            wrappers,
+            of_ray,
+            health,
+            health_port,
+            readiness,
+            open_metrics,
+        )
     )
 
 
@@ -153,13 +183,15 @@ def chosen_parts(only: str) -> tuple[str, ...]:
     return names
 
 
-def _parts(
+def parts_named(
     names: tuple[str, ...],
     settings: AppWrapperSettings,
     of_queues: QueueSettings,
     ray_settings: RaySettings,
     health: HealthServer,
+    readiness: Readiness,
 ) -> dict[str, Part]:
+    """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
     from msgspec import structs
 
     parts: dict[str, Part] = {}
@@ -168,50 +200,83 @@ def _parts(
 
         settings = structs.replace(settings, ray_sidecars=ray_settings.sidecars)
         of_queues = structs.replace(of_queues, ray_sidecars=ray_settings.sidecars)
-    if "appwrapper" in names or "queues" in names:
-        from shoal.controllers import appwrapper, queues
+    with_ray_gangs = "ray" in names and ray_settings.gang == "on"
+    if "appwrapper" in names or "queues" in names or with_ray_gangs:
+        from shoal.controllers import appwrapper, queues, ray_gangs
         from shoal.controllers.planning import PlanningLoop
 
         leading: list[PlanningLoop] = []
         health.add_families(lambda: [family for one in leading for family in one.metrics.collect()])
         health.add_metrics(
-            lambda: [sample for one in leading for cache in one.caches.all for sample in cache_samples(cache)]
+            lambda: [sample for one in leading for cache in watched_by(one) for sample in cache_samples(cache)]
         )
         health.add_metrics(lambda: [sample for one in leading for sample in write_samples(one.writes)])
+        required = tuple(kind for name in ("gangs", *names) if name != "ray" for kind in REQUIRED.get(name, ()))
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(writes: Writes) -> None:
             leading[:] = [PlanningLoop(writes.client, planned, writes=writes)]
             if "appwrapper" in names:
                 appwrapper.AppWrapperController(leading[0], settings)
+            if with_ray_gangs:
+                ray_gangs.RayGangController(leading[0], ray_settings.sidecars, ray_settings.namespaces)
             if "queues" in names:
                 queues.QueueController(leading[0], of_queues)
-            sparing = asyncio.create_task(_spare_collector_after(leading[0].ready))
+            loop = leading[0]
+            sparing = asyncio.create_task(_spare_collector_after(loop.ready))
+            readiness.runs("gangs", RunningPart(loop.ready.is_set, lambda: watched_by(loop), required))
             try:
-                await leading[0].run()
+                await loop.run()
             finally:
                 sparing.cancel()
                 leading.clear()
+                readiness.ended("gangs")
 
+        readiness.require("gangs")
         parts["gangs"] = run_gangs
     if "ray" in names:
         operators: list[ray.Operator] = []
         health.add_families(lambda: operators[0].collect() if operators else ())
+        health.add_metrics(
+            lambda: [one for op in operators for cache in op.caches.all() for one in cache_samples(cache)]
+        )
 
         async def run_ray(writes: Writes) -> None:
-            operators[:] = [ray.Operator(writes.client, ray_settings, writes=writes)]
+            operator = ray.Operator(writes.client, ray_settings, writes=writes)
+            operators[:] = [operator]
+            readiness.runs("ray", RunningPart(operator.ready.is_set, operator.caches.all, REQUIRED["ray"]))
             try:
-                await operators[0].run_until_cancelled()
+                await operator.run_until_cancelled()
             finally:
                 operators.clear()
+                readiness.ended("ray")
 
+        readiness.require("ray")
         parts["ray"] = run_ray
     return parts
+
+
+def watched_by(loop: PlanningLoop) -> list[Cache[Any]]:
+    """Everything that its decisions depend on."""
+    return [*loop.caches.all, *(cache for source in loop.sources for cache in source.watched())]
 
 
 async def _spare_collector_after(ready: asyncio.Event) -> None:
     await ready.wait()
     spare_collector()
+
+
+async def lead_with(parts: dict[str, Part], leadership: Leadership) -> None:
+    """Stand by, and run every part whenever this replica leads, until cancelled."""
+
+    async def lead(term: Term) -> None:
+        writes = Writes(leadership.fenced(term))  # one for all parts
+        async with asyncio.TaskGroup() as tasks:
+            for name, part in parts.items():
+                log.info("%s starts", name)
+                tasks.create_task(part(writes), name=name)
+
+    await leadership.run(lead)
 
 
 async def _run(
@@ -225,36 +290,37 @@ async def _run(
     of_ray: RaySettings,
     health: HealthServer,
     health_port: int,
+    readiness: Readiness,
+    open_metrics: bool,
 ) -> None:
     """Without a `webhook_url` the API server calls the webhooks through the Service."""
-    from shoal.kube.lease import Leadership, Term
+    from shoal.kube.lease import Leadership
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
     async with reach(kubeconfig, context, None) as client:
         client = Client(client.transport, manager="shoal")
+        requests = client.transport.requests if isinstance(client.transport, HttpTransport) else {}
+        health.add_metrics(lambda: request_samples(requests))
+        health.review = None if open_metrics else ScrapeReview(client)
         leadership = Leadership(client, "shoal-controller", namespace, identity)
+        readiness.stands_by(leadership)
         admission = None
         if webhooks:
             from shoal.cli.admission import WebhookReplica, certificate_hosts
 
             hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
-            admission = WebhookReplica(client, namespace, hosts, of_ray, as_creator=as_creator, supply=wrappers.supply)
+            admission = WebhookReplica(
+                client, namespace, hosts, of_ray, as_creator=as_creator, supply=wrappers.supply, health=health
+            )
             keep = admission.keep
             parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
             health.require("webhook", admission.trouble)
-
-        async def lead(term: Term) -> None:
-            writes = Writes(leadership.fenced(term))  # one for all parts
-            async with asyncio.TaskGroup() as tasks:
-                for name, part in parts.items():
-                    log.info("%s starts", name)
-                    tasks.create_task(part(writes), name=name)
 
         async def everything() -> None:
             async with asyncio.TaskGroup() as tasks:
                 if admission is not None:
                     tasks.create_task(admission.run(*_listening(webhook_url)))
-                tasks.create_task(leadership.run(lead))
+                tasks.create_task(lead_with(parts, leadership))
 
         if health_port:
             await health.start("0.0.0.0", health_port)

@@ -7,17 +7,24 @@ from pathlib import Path
 
 import click
 
-from shoal import __version__
 from shoal.api.meta import Json
 from shoal.cli import choices, controller, show
 from shoal.cli.choices import set_option
 from shoal.cli.reach import reach
 from shoal.errors import ShoalError
+from shoal.version import __version__
 
 
 @click.command(
     epilog="\b\nExamples:\n  shoal install --dry-run -o yaml\n  shoal install --image registry.example/shoal:0.1.0\n"
-    "  shoal install --image registry.example/shoal:0.1.0 --only appwrapper --dry-run > shoal.yaml"
+    "  shoal install --image registry.example/shoal:0.1.0 --only appwrapper --dry-run > shoal.yaml\n"
+    "  shoal install --values values.yaml"
+)
+@click.option(
+    "--values",
+    "values_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Values as the chart in charts/shoal takes them; options given here win over them.",
 )
 @click.option("--image", required=False, help="Image with the `shoal` command, for the controller's Deployment.")
 @click.option("--namespace", default="shoal-system", show_default=True, callback=choices.dns_label)
@@ -25,14 +32,14 @@ from shoal.errors import ShoalError
 @click.option("--supply", type=click.Choice(["fit", "aggregate"]), help="As `shoal controller --supply`.")
 @click.option("--preemption", is_flag=True, help="As `shoal controller --preemption`.")
 @set_option
+@choices.kueue_config_option
 @click.option("--legacy", is_flag=True, help="Also the legacy groups mcad.ibm.com and ibm.com.")
 @click.option(
     "--replicas",
     type=click.IntRange(0),
-    default=2,
-    show_default=True,
-    help="Controller pods: one leads, the others stand by.",
+    help="Controller pods: one leads, the others stand by. Default: 2.",
 )
+@click.option("--open-metrics", is_flag=True, help="As `shoal controller --open-metrics`.")
 @click.option("--crds-only", is_flag=True, help="Install only the CRDs; run `shoal controller` elsewhere.")
 @click.option(
     "--webhook-url",
@@ -45,14 +52,17 @@ from shoal.errors import ShoalError
 @click.option("--kubeconfig", type=click.Path(path_type=Path))
 @click.option("--context")
 def command(
+    values_file: Path | None,
     image: str | None,
     namespace: str,
     only: str | None,
     supply: str | None,
     preemption: bool,
     chosen: tuple[str, ...],
+    kueue_config: Path | None,
     legacy: bool,
-    replicas: int,
+    replicas: int | None,
+    open_metrics: bool,
     crds_only: bool,
     webhook_url: str,
     dry_run: bool,
@@ -61,44 +71,43 @@ def command(
     context: str | None,
 ) -> None:
     """Install the kinds, the rights and the controller."""
+    from msgspec import structs
+
     from shoal.api.crds import load_crds
+    from shoal.cli import install_values
     from shoal.cli.installation import objects
 
-    if only is not None:
-        with choices.flag("--only"):
-            controller.chosen_parts(only)
+    with choices.flag("--values"):
+        base = install_values.read(values_file) if values_file is not None else install_values.Values()
+    parts = base.only
+    with choices.flag("--values" if only is None else "--only"):
+        parts = controller.chosen_parts(only if only is not None else ",".join(base.only))
+    image = image if image is not None else base.image or None
     if image is not None and (not image or any(char.isspace() for char in image)):
         raise click.BadParameter(f"{image!r} is no name of an image", param_hint="'--image'")
+    with choices.flag("--kueue-config"):
+        of_kueue = choices.of_kueue(kueue_config)
     with choices.flag("--set"):
-        settings = choices.read(chosen)
+        of_options = {**({"supply": supply} if supply else {}), **({"preemption": "true"} if preemption else {})}
+        settings = choices.read(f"{name}={value}" for name, value in install_values.settings_of(base).items())
+        settings = {**settings, **of_kueue, **of_options, **choices.read(chosen)}
         choices.check_policy(settings.get("policy", "priority"), importable=False)
     if not image and not crds_only:
         if not dry_run:
             raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")
         image = f"shoal:{__version__}"
         click.echo(f"no --image was given: the Deployment names {image}, which no cluster has by itself", err=True)
-    arguments = [
-        *([f"--only={only}"] if only else []),
-        *([f"--supply={supply}"] if supply else []),
-        *(["--preemption"] if preemption else []),
-        *(f"--set={name}={value}" for name, value in settings.items()),
-    ]
-    made = (
-        load_crds(legacy=legacy)
-        if crds_only
-        else objects(
-            namespace=namespace,
-            image=image or "",
-            legacy=legacy,
-            replicas=replicas,
-            arguments=arguments,
-            webhook_url=webhook_url,
-            queues=not only or "queues" in controller.chosen_parts(only),
-            impersonates=choices.wrapper_settings({}, settings).create_as_creator,
-            clusters=bool(only) and "clusters" in controller.chosen_parts(only or ""),
-            ray=not only or "ray" in controller.chosen_parts(only),
-        )
+    values = structs.replace(
+        base,
+        image=image or "",
+        only=parts,
+        settings={**settings},
+        legacy=legacy or base.legacy,
+        replicas=base.replicas if replicas is None else replicas,
+        webhook_url=webhook_url or base.webhook_url,
+        open_metrics=open_metrics or base.open_metrics,
     )
+    made = load_crds(legacy=values.legacy) if crds_only else objects(values, namespace=namespace)
     if dry_run:
         _print(made, output)
         return

@@ -7,65 +7,74 @@ controllers do. No rule here has a star; a wrapped kind that is not listed needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from shoal.api import people
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
-from shoal.api.labels import APP_NAME
 from shoal.api.meta import Json
 from shoal.cli import admission
+from shoal.cli.install_values import Values, settings_of
+from shoal.cli.install_workload import LABELS, NAME, labelled, workload
 
-NAME = admission.ACCOUNT
 NAMESPACE = "shoal-system"
+VIEWING = "shoal-view"
+EDITING = "shoal-edit"
 ASKING = "shoal-ask"
-"""ClusterRole of users that may ask about gangs; bind it to users with neither edit nor admin."""
-HEALTH_PORT = 8081
+"""ClusterRoles of people who read, submit and ask about gangs; bind them to users with neither edit nor admin."""
+OVERSEEING = "shoal-view-queues"
+"""Reads ClusterQueues and what they consist of; part of admin, as Kueue has it."""
+ADMINISTERING = "shoal-queue-admin"
+KUEUE_ADMINISTRATOR = "rbac.kueue.x-k8s.io/batch-admin"
+"""Label of roles that a Kueue on the same cluster adds to its kueue-batch-admin-role."""
+METRICS_READER = "shoal-metrics"
+"""ClusterRole of users that read metrics."""
 QUEUE_GROUP = "kueue.x-k8s.io"
-LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
 
 _READ = ("get", "list", "watch")
 _OWN = (*_READ, "create", "delete", "patch")
+_RAY_KINDS = ("rayclusters", "rayjobs", "rayservices", "raycronjobs")
 
 
-def objects(
-    *,
-    namespace: str = NAMESPACE,
-    image: str,
-    legacy: bool = False,
-    replicas: int = 2,
-    arguments: Iterable[str] = (),
-    webhook_url: str = "",
-    queues: bool = True,
-    impersonates: bool = False,
-    clusters: bool = False,
-    ray: bool = True,
-) -> list[Json]:
-    """Everything, in the order it is applied. `impersonates`: wrapped objects are created as the user. Without `queues`
-    their kinds and webhooks are left to the Kueue that is there. `clusters`: the hub of several. `ray`: we run Ray
-    clusters, each of which gets a role."""
+def objects(values: Values, *, namespace: str = NAMESPACE) -> list[Json]:
+    """Everything, in the order it is applied. Without the part `queues` their kinds and webhooks are left to the Kueue
+    that is there."""
+    queues = "queues" in values.only
     return [
-        *(one for one in load_crds(legacy=legacy) if queues or one["spec"]["group"] != QUEUE_GROUP),
-        _object("v1", "Namespace", namespace, None),
-        _object("v1", "ServiceAccount", NAME, namespace),
-        {
-            **_object("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None),
-            "rules": rules(impersonates, clusters, ray),
-        },
-        _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
-        asking_role(),
-        {**_object("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
-        _binding("RoleBinding", namespace, namespace, "Role"),
-        _service(namespace),
-        _deployment(namespace, image, replicas, list(arguments)),
-        *(
-            {**one, "metadata": {**one["metadata"], "labels": LABELS}}
-            for one in admission.configurations(namespace, webhook_url, queues=queues)
-        ),
+        *(one for one in load_crds(legacy=values.legacy) if queues or one["spec"]["group"] != QUEUE_GROUP),
+        labelled("v1", "Namespace", namespace, None),
+        *rights(values, namespace),
+        *roles_for_people(),
+        *(() if values.open_metrics else (metrics_role(),)),
+        *workload(namespace, values),
+        *(webhook_configurations(values, namespace) if values.webhooks else ()),
     ]
 
 
-def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True) -> list[Json]:
-    """What the controllers do, cluster-wide."""
+def rights(values: Values, namespace: str) -> list[Json]:
+    """The controller's account and exactly what it may do."""
+    granted = rules(
+        impersonates(values), "clusters" in values.only, "ray" in values.only, reviews=not values.open_metrics
+    )
+    return [
+        labelled("v1", "ServiceAccount", NAME, namespace),
+        {**labelled("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": granted},
+        _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
+        {**labelled("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
+        _binding("RoleBinding", namespace, namespace, "Role"),
+    ]
+
+
+def impersonates(values: Values) -> bool:
+    """Wrapped objects are created as the user, which is a right of its own."""
+    return settings_of(values).get("create_as_creator", "").lower() == "true"
+
+
+def webhook_configurations(values: Values, namespace: str) -> list[Json]:
+    made = admission.configurations(namespace, values.webhook_url, queues="queues" in values.only)
+    return [{**one, "metadata": {**one["metadata"], "labels": LABELS}} for one in made]
+
+
+def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, *, reviews: bool = True) -> list[Json]:
+    """What the controllers do, cluster-wide. `reviews`: of the tokens that readers of metrics show."""
     return [
         *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
         # quota trees have no status subresource: what is used is written on the object itself
@@ -96,24 +105,38 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True) 
         _rule("scheduling.x-k8s.io", ["podgroups"], _OWN),
         _rule("scheduling.sigs.k8s.io", ["podgroups"], _OWN),
         _rule("kubeflow.org", ["pytorchjobs"], _OWN),
-        _rule("ray.io", ["rayclusters", "rayjobs", "rayservices"], (*_OWN, "update")),
-        _rule("ray.io", ["rayclusters/status", "rayjobs/status"], ("patch", "update")),
-        _rule("ray.io", ["rayclusters/finalizers", "rayjobs/finalizers"], ("update",)),
+        _rule("ray.io", [*_RAY_KINDS], (*_OWN, "update")),
+        _rule("ray.io", [f"{name}/status" for name in _RAY_KINDS], ("patch", "update")),
+        _rule("ray.io", [f"{name}/finalizers" for name in _RAY_KINDS], ("update",)),
         *(_ray_rules() if ray else ()),
         *(_impersonation_rules() if impersonates else ()),
         *(_hub_rules() if clusters else ()),
+        *((_rule("authentication.k8s.io", ["tokenreviews"], ("create",)),) if reviews else ()),
     ]
 
 
-def asking_role() -> Json:
-    """Editors of a namespace may ask about its gangs: the cluster adds this to its own roles edit and admin."""
-    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in ("edit", "admin")}
-    role = _object("rbac.authorization.k8s.io/v1", "ClusterRole", ASKING, None)
-    return {
-        **role,
-        "metadata": {**role["metadata"], "labels": {**LABELS, **labels}},
-        "rules": [_rule("shoal.dev", ["questions"], (*_READ, "create"))],
-    }
+def roles_for_people() -> list[Json]:
+    """Roles that the cluster adds to its own view, edit and admin, and one for the administrators of its queues."""
+    everyone, writers = ("view", "edit", "admin"), ("edit", "admin")
+    return [
+        _role_for_people(VIEWING, people.viewing(), everyone),
+        _role_for_people(EDITING, people.submitting(), writers),
+        _role_for_people(ASKING, people.asking(), writers),
+        _role_for_people(OVERSEEING, people.overseeing(), ("admin",)),
+        _role_for_people(ADMINISTERING, people.administering(), (), {KUEUE_ADMINISTRATOR: "true"}),
+    ]
+
+
+def metrics_role() -> Json:
+    """Bind it to the account of your Prometheus."""
+    role = labelled("rbac.authorization.k8s.io/v1", "ClusterRole", METRICS_READER, None)
+    return {**role, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}
+
+
+def _role_for_people(name: str, rules: list[Json], added_to: tuple[str, ...], labels: Json | None = None) -> Json:
+    added = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in added_to}
+    role = labelled("rbac.authorization.k8s.io/v1", "ClusterRole", name, None)
+    return {**role, "metadata": {**role["metadata"], "labels": {**LABELS, **added, **(labels or {})}}, "rules": rules}
 
 
 def _wrapper_rules(group: str) -> list[Json]:
@@ -138,6 +161,8 @@ def _ray_rules() -> list[Json]:
         _rule("ray.k8s.io", ["rays"], _READ),
         _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
         _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
+        _rule("discovery.k8s.io", ["endpointslices"], _READ),  # how many pods answer for a RayService
+        _rule("gateway.networking.k8s.io", ["gateways", "httproutes"], _OWN),  # of its incremental upgrades
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _OWN),  # for the autoscaler of a cluster
     ]
 
@@ -171,7 +196,7 @@ def _job_kinds() -> list[Kind]:
 def _queue_rules() -> list[Json]:
     """Queues: what they hold back and start, and what they ask a node autoscaler for."""
     group = QUEUE_GROUP
-    read = ["cohorts", "localqueues", "provisioningrequestconfigs", "workloadpriorityclasses"]
+    read = ["cohorts", "localqueues", "provisioningrequestconfigs", "topologies", "workloadpriorityclasses"]
     kept = ["clusterqueues", "resourceflavors", "admissionchecks"]
     return [
         _rule(group, read, _READ),
@@ -187,6 +212,7 @@ def _queue_rules() -> list[Json]:
         _rule("autoscaling.x-k8s.io", ["provisioningrequests"], _OWN),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/finalizers"], ("update",)),
         _rule("", ["podtemplates"], ("get", "create", "patch", "delete")),
+        _rule("", ["pods"], ("patch",)),  # sent to their place in a topology
         _rule("", ["limitranges"], _READ),
         _rule("scheduling.k8s.io", ["priorityclasses"], _READ),
     ]
@@ -201,67 +227,12 @@ def lease_rules() -> list[Json]:
     ]
 
 
-def _service(namespace: str) -> Json:
-    port = {"name": "webhook", "port": 443, "targetPort": admission.PORT}
-    return {
-        **_object("v1", "Service", admission.SERVICE, namespace),
-        # a replica is ready once it was called, so it must be called before it is ready
-        "spec": {"selector": LABELS, "ports": [port], "publishNotReadyAddresses": True},
-    }
-
-
-def _deployment(namespace: str, image: str, replicas: int, arguments: list[str]) -> Json:
-    container = {
-        "name": "controller",
-        "image": image,
-        "command": [
-            "shoal",
-            "controller",
-            "--webhooks",
-            f"--health-port={HEALTH_PORT}",
-            f"--namespace={namespace}",
-            *arguments,
-        ],
-        "ports": [
-            {"name": "webhook", "containerPort": admission.PORT},
-            {"name": "health", "containerPort": HEALTH_PORT},
-        ],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 10},
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5},
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    pod = {
-        "serviceAccountName": NAME,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": 20,
-        "containers": [container],
-    }
-    spec = {
-        "replicas": replicas,
-        "selector": {"matchLabels": LABELS},
-        "template": {"metadata": {"labels": LABELS}, "spec": pod},
-    }
-    return {**_object("apps/v1", "Deployment", NAME, namespace), "spec": spec}
-
-
 def _binding(kind: str, namespace: str | None, account_namespace: str, role: str) -> Json:
     return {
-        **_object("rbac.authorization.k8s.io/v1", kind, NAME, namespace),
+        **labelled("rbac.authorization.k8s.io/v1", kind, NAME, namespace),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}],
     }
-
-
-def _object(api_version: str, kind: str, name: str, namespace: str | None) -> Json:
-    metadata: Json = {"name": name, "labels": LABELS}
-    if namespace:
-        metadata["namespace"] = namespace
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
 def _rule(group: str, resources: list[str], verbs: tuple[str, ...]) -> Json:

@@ -8,19 +8,31 @@ from typing import Any
 
 import click
 
-from shoal import __version__
 from shoal.errors import ShoalError
+from shoal.version import __version__
 
 COMMANDS = {
     "up": ("shoal.cli.up", "Start a cluster on this machine."),
     "down": ("shoal.cli.down", "Stop a cluster and everything that it runs."),
+    "snapshot": ("shoal.cli.snapshot", "Save a cluster of this machine to a file, or restore it."),
     "node": ("shoal.cli.node", "Add, remove or serve nodes."),
     "cluster": ("shoal.cli.clusters", "Add, list or remove clusters that take gangs from this one."),
     "kubeconfig": ("shoal.cli.kubeconfig", "Print the path of a cluster's kubeconfig."),
+    "image": ("shoal.cli.image", "List or remove environments that were built for image names."),
     "doctor": ("shoal.cli.doctor", "Check what this machine allows, and say what to do."),
+    "submit": ("shoal.cli.submit", "Submit a manifest or a command; wait, print its log, end with its exit code."),
+    "logs": ("shoal.cli.logs", "Print or follow the log of a gang, also while it waits."),
+    "wait": ("shoal.cli.wait", "Wait until a gang runs or has ended, with an exit code for each outcome."),
+    "stop": ("shoal.cli.stop", "Stop gangs for good."),
+    "hold": ("shoal.cli.stop:hold", "Keep gangs from running until they are released."),
+    "release": ("shoal.cli.stop:release", "Let held gangs run again."),
+    "rerun": ("shoal.cli.rerun", "Submit a gang again, as it was written."),
+    "events": ("shoal.cli.events", "List the events of a gang and of all that it made."),
     "get": ("shoal.cli.get", "List all gangs, whatever their kind, with the reason they wait."),
+    "free": ("shoal.cli.free", "Show what is left, and how large a gang would start now."),
     "check": ("shoal.cli.check", "Check manifests without a server; every mistake with its place."),
     "why": ("shoal.cli.why", "Say why a gang runs or waits, and what would help."),
+    "completion": ("shoal.cli.completion", "Print the completion script of bash, zsh or fish."),
     "controller": ("shoal.cli.controller", "Run Shoal's controllers against any Kubernetes cluster."),
     "install": ("shoal.cli.install", "Install Shoal on a Kubernetes cluster."),
     "uninstall": ("shoal.cli.uninstall", "Remove Shoal from a cluster; users' objects stay."),
@@ -30,9 +42,13 @@ EXAMPLES = """
 \b
 Examples:
   shoal up --detach                     a cluster on this machine, nothing else installed
-  kubectl apply -f samples/appwrapper/raycluster.yaml    submit a gang
+  shoal submit -- python train.py       run a script as a Ray job, see its log
   shoal get                             what runs, what waits, and why
   shoal down                            stop everything
+
+\b
+Which cluster: --name means a cluster that `shoal up` runs on this machine; without it --kubeconfig and
+--context decide, as for kubectl. `shoal up` makes its cluster the current context.
 """
 
 
@@ -45,7 +61,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -59,10 +76,15 @@ def shoal() -> None:
     """Queue Ray workloads and start each one whole or not at all."""
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None, program: str = "shoal") -> Any:
     """Entry point. A ShoalError becomes one line and exit code 1; anything else is a bug and shows its traceback."""
     try:
-        return shoal.main(args=arguments, prog_name="shoal", standalone_mode=True)
+        return shoal.main(args=arguments, prog_name=program, standalone_mode=True, complete_var="_SHOAL_COMPLETE")
     except ShoalError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def kubectl_plugin(arguments: list[str] | None = None) -> Any:
+    """Entry point of `kubectl shoal`."""
+    return main(arguments, "kubectl shoal")

@@ -50,7 +50,7 @@ def serving(command: F) -> F:
                 "images",
                 multiple=True,
                 metavar="NAME=TARGET",
-                help="Run this image name with a known environment, or a directory that holds one.",
+                help="Run this image name with a known environment, its directory, or a requirements file.",
             ),
             click.option(
                 "--address",

@@ -22,11 +22,12 @@ import click
 from shoal.api.kinds import CONFIG_MAP
 from shoal.cli.choices import flag
 from shoal.cli.hosting import make_agent
+from shoal.cli.image import prepare_images
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden, NotFound
-from shoal.kube.kubeconfig import ClusterTarget, resolve, transport
+from shoal.kube.kubeconfig import ClusterTarget, UserEntry, resolve, transport
 from shoal.local import machine
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
@@ -53,7 +54,9 @@ def start(kubeconfig: Path, chosen: Serving) -> None:
     if not shapes:
         shapes = [NodeShape(name=platform.node().lower(), capacity=machine.capacity(), runtime=chosen.runtime)]
     with flag("--image"):
-        table = ImageTable(dict(parse_mapping(text) for text in chosen.images))
+        images = dict(parse_mapping(text) for text in chosen.images)
+    prepare_images(images)
+    table = ImageTable(images)
     with flag("--name"):
         home = Home(chosen.agent)
     found = home.running()
@@ -70,6 +73,10 @@ def start(kubeconfig: Path, chosen: Serving) -> None:
         home.forget_running()
 
 
+def _files(user: UserEntry) -> tuple[str, ...]:
+    return user.client_key, user.client_certificate, user.token_file
+
+
 async def _serve(
     target: ClusterTarget, home: Home, shapes: list[NodeShape], chosen: Serving, images: ImageTable, given: str
 ) -> None:
@@ -78,7 +85,8 @@ async def _serve(
     api = _address(target.cluster.server)
     sandbox = choose_sandbox(chosen.sandbox, home.identity, api, home.runtime / "pods")
     keeper = NodeKeeper(client, home.name, sandbox.host_ip(), clock)
-    agent = make_agent(client, home, keeper, sandbox, api, _authority(target), images, clock)
+    held = (Path(target.source), *(target.user_directory / name for name in _files(target.user) if name))
+    agent = make_agent(client, home, keeper, sandbox, api, _authority(target), images, clock, credentials=held)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.errors import ShoalError
 from shoal.kube.client import Client
+from shoal.sdk.connecting import ClusterChoice, connected
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,10 +34,22 @@ def cluster_options(command: F) -> F:
     return command
 
 
+def namespace_option(command: F) -> F:
+    return click.option("-n", "--namespace", default="default", show_default=True)(command)
+
+
 def namespace_options(command: F) -> F:
     """-n and -A, as kubectl has them."""
     command = click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")(command)
-    return click.option("-n", "--namespace", default="default", show_default=True)(command)
+    return namespace_option(command)
+
+
+def gang_argument(command: F) -> F:
+    return click.argument("gang", metavar="[KIND/]NAME")(command)
+
+
+def gang_arguments(command: F) -> F:
+    return click.argument("gangs", metavar="[KIND/]NAME...", nargs=-1, required=True)(command)
 
 
 def output_option(command: F) -> F:
@@ -49,17 +61,5 @@ def output_option(command: F) -> F:
 @asynccontextmanager
 async def reach(kubeconfig: Path | None, context: str | None, name: str | None) -> AsyncIterator[Client]:
     """A client of the chosen cluster, closed afterwards."""
-    from shoal.kube.kubeconfig import load
-
-    if name is not None:
-        from shoal.local.home import Home
-
-        home = Home(name)
-        if not home.kubeconfig.exists():
-            raise ShoalError(f"there is no cluster {name} on this machine; start it with: shoal up --name {name}")
-        kubeconfig, context = home.kubeconfig, None
-    transport = load(kubeconfig, context)
-    try:
-        yield Client(transport, manager="shoal-cli")
-    finally:
-        await transport.close()
+    async with connected(ClusterChoice(kubeconfig=kubeconfig, context=context, name=name)) as client:
+        yield client

@@ -20,12 +20,13 @@ def harmless(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their content, three spaces apart."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, width: int = 0) -> None:
+    """Columns as wide as their content, three spaces apart; each line cut to `width`, where one is given."""
     clean = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max([len(heading), *(len(row[index]) for row in clean)]) for index, heading in enumerate(headings)]
-    for row in [list(headings), *clean]:
-        click.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for row in [*([list(headings)] if headers else []), *clean]:
+        line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        click.echo(line if not width or len(line) <= width else line[: max(1, width - 1)] + "…")
 
 
 def document(value: Any, form: str) -> None:

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import click
 
+from shoal.api.kinds import DEPLOYMENT
 from shoal.cli import choices
+from shoal.cli.install_values import PARTS
+from shoal.cli.install_workload import NAME
 from shoal.cli.reach import reach
+from shoal.kube.client import Client
+from shoal.kube.errors import NotFound
 
 
 @click.command(epilog="\b\nExamples:\n  shoal uninstall\n  shoal uninstall --crds --yes")
@@ -26,16 +31,34 @@ def command(namespace: str, crds: bool, yes: bool, kubeconfig: Path | None, cont
     asyncio.run(_remove(namespace, crds, kubeconfig, context))
 
 
+async def _parts(client: Client, namespace: str) -> tuple[str, ...]:
+    """What the installed controller runs; nothing where none is installed."""
+    try:
+        stored = await client.get(DEPLOYMENT, NAME, namespace)
+    except NotFound:
+        return ()
+    command = stored["spec"]["template"]["spec"]["containers"][0].get("command") or []
+    only = [str(one).removeprefix("--only=") for one in command if str(one).startswith("--only=")]
+    return tuple(only[-1].split(",")) if only else PARTS
+
+
 async def _remove(namespace: str, crds: bool, kubeconfig: Path | None, context: str | None) -> None:
+    from shoal.cli.install_values import Values
     from shoal.cli.installation import objects
+    from shoal.cli.releasing import release
     from shoal.kube.discovery import Discovery
-    from shoal.kube.errors import NotFound
 
     keep = {"Namespace"} if crds else {"Namespace", "CustomResourceDefinition"}
     async with reach(kubeconfig, context, None) as client:
         kinds = Discovery(client)
-        for obj in reversed(objects(namespace=namespace, image="", legacy=True)):
+        parts = await _parts(client, namespace) or (PARTS if crds else ())
+        everything = Values(legacy=True, network_policy=True, service_monitor=True)
+        for obj in reversed(objects(everything, namespace=namespace)):
             kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if obj["kind"] == "Namespace":  # by now the controller has no rights
+                count = await release(client, parts)
+                if count:
+                    click.echo(f"{count} objects released from finalizers that only the controller would remove")
             if obj["kind"] in keep or kind is None:
                 continue
             metadata = obj["metadata"]

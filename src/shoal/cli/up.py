@@ -20,12 +20,13 @@ import msgspec
 from shoal.api import quantity
 from shoal.cli import choices
 from shoal.cli.choices import flag, set_option
+from shoal.cli.image import prepare_images
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, DEFAULT_NODE, Home
 from shoal.local.images import parse_mapping
 from shoal.local.load import check_base_load
-from shoal.local.nodes.sandbox import ownspace
+from shoal.local.nodes.sandbox import ownspace, views
 from shoal.local.nodes.sandbox.ownspace import OwnSpace
 from shoal.local.settings import LocalSettings, Pool, check_names, parse_base_load, parse_node, parse_pool, read_file
 from shoal.local.shapes import NodeShape, RuntimeName
@@ -82,7 +83,8 @@ START_PATIENCE = 60.0
     "images",
     multiple=True,
     metavar="NAME=TARGET",
-    help="Run this image name with a known environment, such as ray, or the directory of a Python environment.",
+    help="Run this image name with a known environment, such as ray, the directory of a Python environment (venv, uv, "
+    "conda), or a requirements file, from which one is built once.",
 )
 @click.option(
     "--supply",
@@ -153,6 +155,8 @@ def command(
             f"cluster {name} is already running (pid {found[0].pid}); stop it with: shoal down --name {name}"
         )
     _warn_if_larger(settings)
+    prepare_images(settings.images)
+    _warn_if_trusted(settings)
     home.create()
     if repair:
         _repair(home)
@@ -247,6 +251,15 @@ def _warn_if_larger(settings: LocalSettings) -> None:
             f"{machine.cpu_count()} and {machine.memory_bytes() >> 30}; processes share what there is",
             err=True,
         )
+
+
+def _warn_if_trusted(settings: LocalSettings) -> None:
+    """Where nothing keeps pods from the cluster's credentials, the user must know."""
+    if settings.runtime == "simulated" or views.best():
+        return
+    isolated = machine.may_use_namespaces() or machine.may_have_own_namespaces()
+    if settings.sandbox == "loopback" or not isolated:
+        click.echo(f"warning: {views.TRUSTED}", err=True)
 
 
 async def _run(

@@ -12,23 +12,19 @@ from typing import Any
 
 import click
 
-from shoal.api.kind import Kind
-from shoal.api.meta import Json
-from shoal.api.times import micro_text, parse_time, seconds_text
-from shoal.cli import asking, gangs, queued, show
+from shoal.api.times import parse_time, seconds_text
+from shoal.cli import show
 from shoal.cli.reach import cluster_options, output_option, reach
-from shoal.errors import ShoalError
-from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
-from shoal.kube.errors import Forbidden, NotFound
+from shoal.sdk.consumers import quota_consumers
+from shoal.sdk.explaining import explain_to, searched_kinds
 
-_STATES = {"Pending": "waiting", "Suspended": "waiting", "RunningHoldCompletion": "running until its pods end"}
-RUNNING = ("Running", "ready")
-_COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded", "failed": "failed"}
+QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.dev")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why aw/train -n team-a -o json\n  shoal why rayjob/tune"
+    epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why aw/train -n team-a -o json\n  shoal why rayjob/tune\n"
+    "  shoal why quotasubtree/team-root"
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
@@ -48,10 +44,16 @@ def command(
 ) -> None:
     """Say why a gang runs or waits: what is short, by how much and where, which gangs hold it, what would help.
 
+    Of a QuotaSubtree: which gangs are charged at its nodes, by name as far as you may read them.
+
     The leading controller is asked (a Question, which it removes after a minute). Where it does not answer, or you may
     not create one, this is what was stored last, and says how old that is.
     """
     word, _, wanted = gang.rpartition("/")
+    if word.lower() in QUOTA_WORDS:
+        used = asyncio.run(_consumers(wanted, namespace, fresh, (kubeconfig, context, name)))
+        _print_consumers(used) if output == "table" else show.document(used, output)
+        return
     told = asyncio.run(_explain(word, wanted, namespace, fresh, (kubeconfig, context, name)))
     if output == "table":
         _print(told)
@@ -61,168 +63,23 @@ def command(
 
 async def _explain(word: str, name: str, namespace: str, fresh: bool, where: tuple[Any, ...]) -> dict[str, Any]:
     async with reach(*where) as client:
-        searched = await _searched(client, word, namespace)
+        searched = await searched_kinds(client, word, namespace)
         return await explain_to(client, searched, name, namespace, fresh=fresh)
 
 
-async def _searched(client: Client, word: str, namespace: str) -> tuple[Kind, ...]:
-    """The kinds that the word means; those that the commands do not know by heart are asked for."""
-    try:
-        if word:
-            return gangs.kinds_called(word)
-    except ShoalError:
-        pass
-    others = await queued.other_kinds(client, await queued.workloads(client, namespace))
-    return gangs.kinds_called(word, others) if word else (*gangs.KINDS, *gangs.QUEUED, *others)
+async def _consumers(name: str, namespace: str, fresh: bool, where: tuple[Any, ...]) -> dict[str, Any]:
+    async with reach(*where) as client:
+        return await quota_consumers(client, name, namespace, fresh=fresh)
 
 
-async def explain_to(
-    client: Client, searched: tuple[Kind, ...], name: str, namespace: str, *, fresh: bool = False
-) -> dict[str, Any]:
-    """What the client's user may learn about this gang; of something inside an AppWrapper, about the AppWrapper."""
-    kind, obj = await _found(client, searched, name, namespace)
-    holder = gangs.owner(obj)
-    if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
-        kind, obj = await _found(client, gangs.WRAPPERS, holder["name"], namespace)
-    stored, waits = await _stored(client, kind, obj)
-    if not waits:
-        return stored
-    try:
-        answer = await asking.ask(client, kind, obj["metadata"]["name"], namespace, fresh=fresh)
-    except asking.NoAnswer as error:
-        return {**stored, "notAnswered": str(error)}
-    return {**stored, **_answered(answer)}
-
-
-async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any], bool]:
-    """What the object itself says, and whether there is more to ask: why it does not run."""
-    held = await queued.describe(client, obj) if queued.queue_of(obj) else None
-    if held is not None and "state" in held:
-        return {**_named(kind, obj), "since": _since(obj), **held}, held["state"] != "incomplete"
-    if held is not None or not gangs.is_wrapper(kind):
-        waits = held is None and not gangs.ended_at(kind, obj) and gangs.state_of(kind, obj)[0] not in RUNNING
-        return {**_plain(kind, obj), **(held or {})}, waits
-    from shoal.api.appwrapper import AppWrapper
-    from shoal.api.codec import typed
-    from shoal.controllers.appwrapper import explain
-
-    return await _wrapper(client, kind, obj), explain.is_waiting(typed(obj, AppWrapper))
-
-
-def _answered(answer: Json) -> dict[str, Any]:
-    """The controller's answer, in the words of this command."""
-    told: dict[str, Any] = {
-        "reason": answer.get("reason", ""),
-        "message": answer.get("message", ""),
-        "position": answer.get("position", 0),
-        "queueLength": answer.get("queueLength", 0),
-        "shortfalls": answer.get("shortfalls") or [],
-        "holders": answer.get("holders") or [],
-        "holdersNotShown": answer.get("holdersHidden", 0),
-        "moreHolders": answer.get("moreHolders", 0),
-        "release": answer.get("release") or [],
-        "releaseNotShown": answer.get("releaseHidden", 0),
-        "moreRelease": answer.get("moreRelease", 0),
-        "releaseMeasure": answer.get("releaseMeasure", ""),
-        "leastIncrease": answer.get("leastIncrease"),
-        "newNodes": answer.get("newNodes"),
-        "together": answer.get("together"),
-        "startsByItself": answer.get("startsByItself", False),
-        "clusterTooSmall": answer.get("clusterTooSmall", False),
-        "namedBy": answer.get("namedBy", ""),
-        "explainedAt": answer["answeredAt"],
-        "madeFrom": answer.get("madeFrom") or {},
-    }
-    for name in ("clusterQueue", "localQueue", "localPosition", "localQueueLength", "pendingPods"):
-        if answer.get(name):
-            told[name] = answer[name]
-    return told
-
-
-async def _found(client: Client, searched: tuple[Kind, ...], name: str, namespace: str) -> tuple[Kind, Json]:
-    for kind in searched:
-        try:
-            return kind, await client.get(kind, name, namespace)
-        except NotFound:
-            continue
-    what = searched[0].kind if len({kind.kind for kind in searched}) == 1 else "gang"
-    raise ShoalError(f"there is no {what} {name} in namespace {namespace}; `shoal get -A` lists all gangs")
-
-
-def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
-    """A gang that no AppWrapper holds: what its own controller says."""
-    state, reason = gangs.state_of(kind, obj)
-    since = gangs.ended_at(kind, obj) or _since(obj)
-    return {**_named(kind, obj), "state": state.lower(), "since": since, "message": reason}
-
-
-async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
-    from shoal.api.appwrapper import AppWrapper
-    from shoal.api.codec import typed
-    from shoal.controllers.appwrapper import explain
-
-    wrapper: AppWrapper = typed(obj, AppWrapper)
-    names = await _names(client) if explain.unnamed(wrapper) else {}
-    status = obj.get("status") or {}
-    state = status.get("state") or status.get("phase") or "Pending"
-    if status.get("canrun") and state == "Pending":
-        state = "admitted, being started"
-    pods = {told: status[name] for name, told in _COUNTS.items() if status.get(name)}
-    found = {**_named(kind, obj), "state": _STATES.get(state, state.lower()), "since": _since(obj), "pods": pods}
-    found |= explain.described(wrapper, names)
-    if not found.get("message") and state == "Running":
-        found["message"] = gangs.state_of(kind, obj)[1]
-    if not status:
-        found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
-    elif (obj.get("spec") or {}).get("suspend"):
-        found["state"] = state.lower()
-        found["message"] = "spec.suspend is true; it starts when that is cleared"
-    if "resumeAt" in found:
-        found["resumeAt"] = micro_text(found["resumeAt"])
-    return found
-
-
-async def _names(client: Client) -> dict[str, str]:
-    """Every gang that the asker may read, by UID: the server decides which those are. A Workload goes by its job."""
-    import msgspec
-
-    from shoal.api import kinds
-    from shoal.api.meta import Object
-
-    found: dict[str, str] = {}
-    for kind in (*gangs.WRAPPERS, kinds.WORKLOAD):
-        continue_ = ""
-        try:
-            while True:
-                page = await client.list_raw(kind, limit=1000, continue_=continue_, metadata_only=True)
-                for item in page.items or ():
-                    metadata = msgspec.json.decode(item, type=Object).metadata
-                    owner = next((one for one in metadata.owner_references or () if one.controller), None)
-                    if kind != kinds.WORKLOAD:
-                        found[metadata.uid] = f"{kind.kind}/{metadata.namespace}/{metadata.name}"
-                    elif owner is not None:
-                        found[metadata.uid] = f"{owner.kind}/{metadata.namespace}/{owner.name}"
-                continue_ = page.metadata.continue_
-                if not continue_:
-                    break
-        except (Forbidden, NotFound):
-            continue
-    return found
-
-
-def _named(kind: Kind, obj: Json) -> dict[str, Any]:
-    metadata = obj["metadata"]
-    return {"kind": kind.kind, "namespace": metadata["namespace"], "name": metadata["name"]}
-
-
-def _since(obj: Json) -> str:
-    """When it came to be in its present state: entered the queue, or the newest turn of its conditions."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    status = obj.get("status") or {}
-    if status.get("state") == "Pending" and not status.get("canrun"):
-        conditions = [one for one in conditions if one.get("type") == "Queueing"]
-    times = [one.get("lastTransitionMicroTime") or one.get("lastTransitionTime") or "" for one in conditions]
-    return str(max([time for time in times if time], default=obj["metadata"]["creationTimestamp"]))
+def _print_consumers(told: dict[str, Any]) -> None:
+    _say(f"{told['kind']} {told['namespace']}/{told['name']}", bold=True)
+    unreadable = "that you may not read" if told["namedBy"] != "Namespace" else "of other namespaces"
+    for one in told["consumers"]:
+        if one.get("gangs") or one.get("hidden"):
+            _say_gangs(f"{one['node']}: used by", one, "gangs", "hidden", "more", unreadable)
+        else:
+            _say(f"  {one['node']}: not used")
 
 
 def _print(told: dict[str, Any]) -> None:
@@ -258,6 +115,10 @@ def _print(told: dict[str, Any]) -> None:
         seconds = (parse_time(told["resumeAt"]) - now) // 1_000_000
         said = f"{told['setbacks']} starts failed" if told["setbacks"] else "the last start failed"
         _say(f"  {said}; tried again in {seconds} s")
+    for words in told.get("lastLines") or ():
+        _say(f"  last lines of {words['of']}:")
+        for line in words["lines"]:
+            _say(f"    {line}")
     if told.get("notAnswered"):
         stored = told.get("explainedAt") or told.get("storedAt")
         age = f", written {show.age(parse_time(stored), now)} ago" if stored else ""

@@ -5,14 +5,17 @@ Shared by `shoal get` and `shoal why`. Reads what the controllers wrote and deci
 
 from __future__ import annotations
 
-from shoal.api import kinds
+from shoal.api import kinds, ray_gang
 from shoal.api.kind import Kind
+from shoal.api.log_text import headline
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
 
 KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
 QUEUED = (kinds.JOB,)
 """Kinds that are gangs only where they name a queue."""
+LONGEST_REASON = 1000
+"""Of what a controller of ours wrote; it is one line, or the first of several."""
 WRAPPERS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
 
 
@@ -44,16 +47,23 @@ def owner(obj: Json) -> Json | None:
 
 
 def state_of(kind: Kind, obj: Json) -> tuple[str, str]:
-    """State and reason, from what the object's own controller wrote."""
+    """State and reason, from what the object's own controller wrote; of a log in it, not a line."""
+    state, reason = _told(kind, obj)
+    return state, headline(reason, LONGEST_REASON)
+
+
+def _told(kind: Kind, obj: Json) -> tuple[str, str]:
     status, spec = obj.get("status") or {}, obj.get("spec") or {}
     match kind.kind:
         case "AppWrapper":
             return status.get("state") or status.get("phase") or "New", str(status.get("message") or _pending(status))
         case "RayJob":
             state = status.get("jobDeploymentStatus") or ("Suspended" if spec.get("suspend") else "New")
-            return state, str(status.get("message") or status.get("reason") or "")
+            return state, str(ray_gang.why_waiting(obj) or status.get("message") or status.get("reason") or "")
         case "RayCluster":
             state = status.get("state") or ("suspended" if spec.get("suspend") else "starting")
+            if state == "starting" and (why := ray_gang.why_waiting(obj)):
+                return "waiting", why
             if state == "ready" and (lacks := _lacks(spec, status)):
                 return "Incomplete", lacks
             return state, str(status.get("reason") or "")
@@ -82,6 +92,13 @@ def _lacks(spec: Json, status: Json) -> str:
     if there < wanted and "readyWorkerReplicas" in status and not spec.get("enableInTreeAutoscaling"):
         parts.append(f"{wanted - there} of {wanted} workers are not ready")
     return " and ".join(parts)
+
+
+def has_failed(kind: Kind, obj: Json) -> bool:
+    status = obj.get("status") or {}
+    if "Failed" in (status.get("jobDeploymentStatus"), status.get("state"), status.get("phase")):
+        return True
+    return any(one.get("type") == "Failed" and one.get("status") == "True" for one in status.get("conditions") or ())
 
 
 def ended_at(kind: Kind, obj: Json) -> str:

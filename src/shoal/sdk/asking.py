@@ -1,7 +1,7 @@
 """How the commands ask the leading controller: a Question is created beside the gang, and its status is the answer.
 
-Used by `shoal why`. Where the kind is not installed, may not be created, or no controller answers in time, the caller
-gets the reason instead and falls back to what is stored.
+Used by `shoal why`, `shoal submit --check` and `shoal free`. Where the kind is not installed, may not be created, or no
+controller answers in time, the caller gets the reason instead.
 """
 
 from __future__ import annotations
@@ -29,14 +29,25 @@ class NoAnswer(Exception):
     """Why there is none, in words that end a sentence."""
 
 
-async def ask(client: Client, kind: Kind, name: str, namespace: str, *, fresh: bool) -> Json:
-    """The answer's status. Raises NoAnswer."""
-    question = f"why-{secrets.token_hex(8)}"
+async def ask(client: Client, kind: Kind, name: str, namespace: str, *, fresh: bool, about: str = "Why") -> Json:
+    """About a gang, or what `about` is asked of. The answer's status. Raises NoAnswer."""
+    target = {"group": kind.group, "kind": kind.kind, "name": name}
+    return await _asked(client, namespace, {"question": about, "target": target, "fresh": fresh})
+
+
+async def would_start(client: Client, manifest: Json, namespace: str, *, largest: str = "") -> Json:
+    """Would the gang of this manifest start now, were it created? `largest`: and with how many pods of this pod set at
+    most. The answer's status. Raises NoAnswer."""
+    spec = {"question": "WouldStart", "manifest": manifest, "fresh": True, **({"largest": largest} if largest else {})}
+    return await _asked(client, namespace, spec)
+
+
+async def _asked(client: Client, namespace: str, spec: Json) -> Json:
     body: Json = {
         "apiVersion": kinds.QUESTION.api_version,
         "kind": kinds.QUESTION.kind,
-        "metadata": {"name": question, "namespace": namespace},
-        "spec": {"question": "Why", "target": {"group": kind.group, "kind": kind.kind, "name": name}, "fresh": fresh},
+        "metadata": {"name": f"ask-{secrets.token_hex(8)}", "namespace": namespace},
+        "spec": spec,
     }
     try:
         made: Json = await client.create(kinds.QUESTION, body, namespace)
@@ -47,7 +58,7 @@ async def ask(client: Client, kind: Kind, name: str, namespace: str, *, fresh: b
     except KubeError as error:
         raise NoAnswer(f"the question could not be asked: {error}") from None
     try:
-        async with asyncio.timeout(FRESH_SECONDS if fresh else ANSWER_SECONDS):
+        async with asyncio.timeout(FRESH_SECONDS if spec.get("fresh") else ANSWER_SECONDS):
             answer = await _answer(client, made)
     except TimeoutError:
         raise NoAnswer("no controller answered in time") from None

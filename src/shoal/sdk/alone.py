@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from shoal.api import kinds, pod_told
 from shoal.api.kind import Kind
+from shoal.api.labels import RAY_CLUSTER_NAME
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
@@ -14,11 +15,14 @@ from shoal.kube.errors import Forbidden, NotFound
 KINDS = (kinds.RAY_JOB, kinds.RAY_CLUSTER)
 
 
-async def pods(client: Client, namespace: str | None) -> dict[tuple[str, str], list[Json]]:
-    """By namespace and RayCluster name: what controls them tells whose they are, never their labels."""
+async def pods(client: Client, namespace: str | None, cluster: str = "") -> dict[tuple[str, str], list[Json]]:
+    """By namespace and RayCluster name: what controls them tells whose they are, never their labels. `cluster`: its
+    alone; the label narrows the search."""
     found: dict[tuple[str, str], list[Json]] = {}
     try:
-        listed = await client.list(kinds.POD, namespace)
+        listed = await client.list(
+            kinds.POD, namespace, label_selector=f"{RAY_CLUSTER_NAME}={cluster}" if cluster else ""
+        )
     except (Forbidden, NotFound):
         return {}
     for pod in listed:
@@ -32,10 +36,14 @@ def below(kind: Kind, obj: Json, found: dict[tuple[str, str], list[Json]]) -> li
     """The pods of this Ray cluster, or of the one that this Ray job made."""
     if kind not in KINDS:
         return []
-    name = obj["metadata"]["name"]
+    return found.get((obj["metadata"].get("namespace", ""), cluster_of(kind, obj)), [])
+
+
+def cluster_of(kind: Kind, obj: Json) -> str:
+    """Name of its RayCluster; empty for a Ray job that has none yet."""
     if kind == kinds.RAY_JOB:
-        name = str((obj.get("status") or {}).get("rayClusterName") or "")
-    return found.get((obj["metadata"].get("namespace", ""), name), [])
+        return str((obj.get("status") or {}).get("rayClusterName") or "")
+    return str(obj["metadata"]["name"])
 
 
 def why_pending(pods: list[Json]) -> str:

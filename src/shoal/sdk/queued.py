@@ -12,10 +12,10 @@ from shoal.api.kind import Kind
 from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, status_of, told
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
-from shoal.cli import gangs
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
+from shoal.sdk import gangs
 
 QUEUE = KUEUE_QUEUE
 

@@ -1,0 +1,100 @@
+"""What an administrator may choose about an installation: the values of the chart, and of `shoal install --values`.
+
+One list for both: `charts/shoal/values.yaml` and its schema are written from here (`make chart`), and the defaults are
+these. Read once at the entry point; a name that does not exist is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.errors import BadInput
+
+PARTS = ("appwrapper", "queues", "ray")
+
+
+class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """In the order in which values.yaml shows them; the texts are its comments."""
+
+    image: Annotated[str, msgspec.Meta(description="Image with the shoal command. Required.")] = ""
+    image_pull_policy: Annotated[str, msgspec.Meta(description="Empty: as Kubernetes chooses.")] = ""
+    image_pull_secrets: Annotated[
+        tuple[Json, ...], msgspec.Meta(description="Secrets for the registry, as - name: NAME.")
+    ] = ()
+    replicas: Annotated[int, msgspec.Meta(ge=0, description="Controller pods: one leads, the others stand by.")] = 2
+    only: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            min_length=1,
+            description="Parts to run. Leave out ray where KubeRay runs, queues where Kueue runs; "
+            "add clusters for the hub of several clusters.",
+        ),
+    ] = PARTS
+    settings: Annotated[
+        dict[str, str | bool],
+        msgspec.Meta(description="Settings of the controllers, as shoal controller --set NAME=VALUE takes them."),
+    ] = {}
+    legacy: Annotated[bool, msgspec.Meta(description="Also the legacy groups mcad.ibm.com and ibm.com.")] = False
+    webhooks: Annotated[
+        bool,
+        msgspec.Meta(description="Admission webhooks. Without them only AppWrappers of trust_unstamped=true start."),
+    ] = True
+    webhook_url: Annotated[
+        str, msgspec.Meta(description="URL of a controller outside the cluster. Empty: through the Service.")
+    ] = ""
+    open_metrics: Annotated[
+        bool,
+        msgspec.Meta(description="Serve metrics without a token. Default: to users that may get /metrics."),
+    ] = False
+    resources: Annotated[Json, msgspec.Meta(description="Of the controller's container.")] = msgspec.field(
+        default_factory=lambda: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+    )
+    priority_class_name: Annotated[
+        str, msgspec.Meta(description="Such as system-cluster-critical; empty for none.")
+    ] = ""
+    node_selector: Annotated[dict[str, str], msgspec.Meta(description="Labels of nodes for the controller.")] = {}
+    tolerations: Annotated[tuple[Json, ...], msgspec.Meta(description="Taints that the controller tolerates.")] = ()
+    affinity: Annotated[Json, msgspec.Meta(description="Affinity of the controller's pods.")] = {}
+    topology_spread: Annotated[bool, msgspec.Meta(description="Spread the replicas over nodes.")] = True
+    pod_disruption_budget: Annotated[bool, msgspec.Meta(description="Keep one replica while nodes are drained.")] = True
+    network_policy: Annotated[
+        bool,
+        msgspec.Meta(description="Let only calls of webhooks, probes and metrics in."),
+    ] = False
+    service_monitor: Annotated[
+        bool, msgspec.Meta(description="A ServiceMonitor for the Prometheus operator, whose CRD must be installed.")
+    ] = False
+
+
+def settings_of(values: Values) -> dict[str, str]:
+    """As `--set` takes them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in sorted(values.settings.items())
+    }
+
+
+def read(path: Path) -> Values:
+    """The values of a file, YAML or JSON, laid over the defaults as Helm does it."""
+    try:
+        given = msgspec.yaml.decode(path.read_bytes()) or {}
+        return msgspec.convert(
+            _over(msgspec.to_builtins(Values()), given) if isinstance(given, dict) else given, Values
+        )
+    except OSError as error:
+        raise BadInput(f"--values {path}: {error.strerror}") from None
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise BadInput(f"--values {path}: {error}; charts/shoal/values.yaml lists what there is") from None
+
+
+def _over(below: Json, above: Json) -> Json:
+    """Maps are merged, null takes a value away, everything else is replaced."""
+    merged = {
+        name: _over(below[name], value) if isinstance(value, dict) and isinstance(below.get(name), dict) else value
+        for name, value in above.items()
+    }
+    return {name: value for name, value in {**below, **merged}.items() if value is not None}

@@ -1,0 +1,115 @@
+"""Kueue's configuration file, read as settings of ours: what has a meaning here is taken, the rest is named.
+
+For `--kueue-config` of `shoal controller` and `shoal install`. Takes v1beta1 and v1beta2 of `config.kueue.x-k8s.io`;
+a value that cannot be understood is refused with its place, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.api.meta import Json
+from shoal.controllers.ray.go_duration import go_duration
+from shoal.errors import BadInput
+
+VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
+
+
+class KueueConfig(msgspec.Struct, frozen=True):
+    """`settings` as --set takes them; `unused` are the fields that have no meaning here."""
+
+    settings: dict[str, str]
+    unused: list[str]
+
+
+def _seconds(value: Any) -> str:
+    found = go_duration(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("is no duration such as 5m or 300s")
+    return f"{found:g}"
+
+
+def _boolean(value: Any) -> str:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return str(value).lower()
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("must be a whole number")
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return value
+
+
+def _texts(value: Any) -> str:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError("must be a list of texts")
+    return ",".join(value)
+
+
+_TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "waitForPodsReady.timeout": ("queues.pods_ready.timeout", _seconds),
+    "waitForPodsReady.recoveryTimeout": ("queues.pods_ready.recovery_timeout", _seconds),
+    "waitForPodsReady.blockAdmission": ("queues.pods_ready.block_admission", _boolean),
+    "waitForPodsReady.requeuingStrategy.timestamp": ("queues.pods_ready.requeue_by", _text),
+    "waitForPodsReady.requeuingStrategy.backoffLimitCount": ("queues.pods_ready.backoff_limit", _number),
+    "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": ("queues.pods_ready.backoff_base", _number),
+    "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": ("queues.pods_ready.backoff_most", _number),
+    "fairSharing.preemptionStrategies": ("queues.preemption_strategies", _texts),
+    "resources.excludeResourcePrefixes": ("queues.excluded_prefixes", _texts),
+    "resources.quotaCheckStrategy": ("queues.quota_check_strategy", _text),
+    "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
+    "objectRetentionPolicies.workloads.afterFinished": ("queues.keep_finished_seconds", _seconds),
+    "featureGates.PartialAdmission": ("queues.partial_admission", _boolean),
+    "multiKueue.workerLostTimeout": ("clusters.lost_seconds", _seconds),
+}
+_SWITCHES = ("waitForPodsReady", "fairSharing")
+"""On where they are given; v1beta1 says `enable` as well."""
+
+
+def read(path: Path) -> KueueConfig:
+    try:
+        whole = msgspec.yaml.decode(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"--kueue-config {path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"--kueue-config {path}: {error}") from None
+    if not isinstance(whole, dict) or whole.get("apiVersion") not in VERSIONS:
+        raise BadInput(f"--kueue-config {path}: apiVersion must be {' or '.join(VERSIONS)}")
+    given: Json = {name: value for name, value in whole.items() if name not in ("apiVersion", "kind", "metadata")}
+    for name in _SWITCHES:
+        if isinstance(given.get(name), dict) and given[name].get("enable") is False:
+            given.pop(name)
+    settings, unused = {}, []
+    if isinstance(given.get("fairSharing"), dict):
+        settings["queues.fair_sharing"] = "true"
+    for place, value in _leaves(given):
+        taken = _TAKEN.get(place)
+        if taken is None:
+            if place not in ("waitForPodsReady.enable", "fairSharing.enable"):
+                unused.append(place)
+            continue
+        try:
+            settings[taken[0]] = taken[1](value)
+        except ValueError as error:
+            raise BadInput(f"--kueue-config {path}: {place} {error}") from None
+    return KueueConfig(settings, unused)
+
+
+def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Fields with what they hold; a list is one field. One that is null was not given."""
+    if isinstance(value, dict) and (value or not place):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{place}.{name}" if place else str(name))
+    elif value is not None:
+        yield place, value

@@ -1,0 +1,119 @@
+"""Where gangs go: queues, quotas and nodes as rows, read with the caller's rights from what is stored.
+
+Used by `shoal get` and `shoal free`. What could be borrowed, is lent, or would start is the engine's to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.kueue_told import condition
+from shoal.api.meta import Json
+from shoal.api.quantity import amount, show
+from shoal.errors import ShoalError
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, NotFound
+
+
+async def queues(client: Client, namespace: str | None) -> list[dict[str, Any]]:
+    """LocalQueues: what waits and what was admitted, as their controller counts."""
+    rows = []
+    for queue in await _listed(client, kinds.LOCAL_QUEUE, namespace):
+        status, active = queue.get("status") or {}, condition(queue, "Active")
+        stopped = active.get("status") == "False"
+        rows.append(
+            {
+                "namespace": queue["metadata"]["namespace"],
+                "name": queue["metadata"]["name"],
+                "clusterQueue": (queue.get("spec") or {}).get("clusterQueue", ""),
+                "pending": status.get("pendingWorkloads", 0),
+                "admitted": status.get("admittedWorkloads", 0),
+                "state": f"Inactive: {active.get('message', '')}" if stopped else "Active" if active else "New",
+            }
+        )
+    return sorted(rows, key=lambda row: (row["namespace"], row["name"]))
+
+
+async def quotas(client: Client) -> list[dict[str, Any]]:
+    """Every quota of every ClusterQueue, with what is reserved of it."""
+    rows = []
+    for queue in sorted(await _listed(client, kinds.CLUSTER_QUEUE, None), key=lambda one: str(one["metadata"]["name"])):
+        spec, used = queue.get("spec") or {}, _used(queue)
+        for group in spec.get("resourceGroups") or ():
+            for flavor in group.get("flavors") or ():
+                for resource in flavor.get("resources") or ():
+                    total, borrowed = used.get((flavor["name"], resource["name"]), ("0", "0"))
+                    rows.append(
+                        {
+                            "clusterQueue": queue["metadata"]["name"],
+                            "cohort": spec.get("cohortName") or spec.get("cohort") or "",
+                            "flavor": flavor["name"],
+                            "resource": resource["name"],
+                            "guaranteed": str(resource.get("nominalQuota", "0")),
+                            "used": total,
+                            "borrowed": borrowed,
+                        }
+                    )
+    return rows
+
+
+def _used(queue: Json) -> dict[tuple[str, str], tuple[str, str]]:
+    return {
+        (flavor["name"], one["name"]): (str(one.get("total", "0")), str(one.get("borrowed") or "0"))
+        for flavor in (queue.get("status") or {}).get("flavorsReservation") or ()
+        for one in flavor.get("resources") or ()
+    }
+
+
+async def nodes(client: Client) -> list[dict[str, Any]]:
+    """Every node with what its pods request of it."""
+    found = await _listed(client, kinds.NODE, None)
+    pods = await _listed(client, kinds.POD, None)
+    on: dict[str, list[Json]] = {}
+    for pod in pods:
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+            on.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
+    rows = []
+    for node in sorted(found, key=lambda one: str(one["metadata"]["name"])):
+        name, here = node["metadata"]["name"], on.get(node["metadata"]["name"], [])
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        amounts = {
+            resource: {"used": show(resource, _requested(here, resource)), "allocatable": str(offered[resource])}
+            for resource in sorted(offered)
+            if resource != "pods" and (resource in ("cpu", "memory") or "/" in resource)
+        }
+        rows.append({"name": name, "state": _state(node), "amounts": amounts, "pods": len(here)})
+    return rows
+
+
+def _requested(pods: list[Json], resource: str) -> int:
+    """As kubelet counts: all containers together, or the largest init container."""
+    total = 0
+    for pod in pods:
+        spec = pod.get("spec") or {}
+        first = max((_of(one, resource) for one in spec.get("initContainers") or ()), default=0)
+        total += max(first, sum(_of(one, resource) for one in spec.get("containers") or ()))
+    return total
+
+
+def _of(container: Json, resource: str) -> int:
+    return amount(resource, ((container.get("resources") or {}).get("requests") or {}).get(resource, "0"))
+
+
+def _state(node: Json) -> str:
+    ready = condition(node, "Ready").get("status") == "True"
+    words = ["Ready" if ready else "NotReady"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+async def _listed(client: Client, kind: Kind, namespace: str | None) -> list[Json]:
+    try:
+        return await client.list(kind, namespace)
+    except NotFound:
+        return []
+    except Forbidden as error:
+        raise ShoalError(f"{error}; ask for that right") from error
