@@ -92,6 +92,8 @@ def _shoal(words: list[str], group: click.Command = shoal) -> list[str]:
         word = words[index]
         index += 1
         name = word.split("=", 1)[0]
+        if word == "--":
+            return []  # what follows is a command of the reader's own
         if name.startswith("-") and name != "-":
             if name not in flags:
                 return [f"{' '.join(path)} has no option {name}"]

@@ -19,6 +19,7 @@ import click
 import msgspec
 from tools.docs.pages import ROOT
 
+from shoal.cli import exits
 from shoal.cli.choices import cluster_settings, queue_settings, wrapper_settings
 from shoal.cli.main import shoal
 from shoal.controllers.ray.settings import RaySettings
@@ -44,6 +45,8 @@ def command_line() -> str:
         "Every command answers `--help` (`-h`). What cannot work as written is refused before anything starts, with "
         "the flag or the place in the file, and exit code 2; any other error is one line and exit code 1.\n",
     ]
+    parts += ["## Exit codes\n", "| code | meaning |", "|---|---|"]
+    parts += [f"| {code} | {meaning} |" for code, meaning in exits.MEANING.items()] + [""]
     for path, command in _commands(shoal, ("shoal",)):
         parts += _command(path, command)
     return "\n".join(parts)
@@ -108,7 +111,8 @@ def settings() -> str:
         "# Settings\n",
         WRITTEN,
         "`--set NAME=VALUE` of `shoal up`, `shoal controller` and `shoal install` sets any of the first four "
-        "tables; repeat it for more. A part of a setting is reached with a dot (`--set patience.retry_limit=5`). "
+        "tables; repeat it for more. A part of a setting is reached with a dot (`--set patience.retry_limit=5`), "
+        "a list is written with commas (`--set queues.copied_labels=team,project`). "
         "In a configuration file of `shoal up` the same names stand under `gangs`. A name that does not exist, or "
         "a value that does not fit, is refused before anything starts.\n",
     ]
@@ -215,6 +219,8 @@ def _type(given: Any) -> str:
     options = [one for one in get_args(given) if one is not type(None)]
     if type(None) in get_args(given) and len(options) == 1:
         return _type(options[0])
+    if get_origin(given) is tuple:
+        return f"list of {_type(options[0])}"
     plain = {bool: "true or false", float: "number", int: "whole number", str: "text"}
     return plain.get(given) or ("map" if get_origin(given) is dict else "list")
 
