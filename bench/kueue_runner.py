@@ -3,11 +3,14 @@
     python bench/kueue_runner.py                    Shoal, Kueue's baseline: 30 queues in 5 cohorts, 15,000 Workloads
     python bench/kueue_runner.py --small            2 queues, 70 Workloads, under a minute
     python bench/kueue_runner.py --subject kueue [--qps 500]
+    python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
+    python bench/kueue_runner.py --subject all      all of them, one after the other: the floor, Shoal, Kueue
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
 
 The runner creates and ends the Workloads; the subject only decides. Prints the wall time, per class the mean and the
-longest wait until admission, evictions and what stayed unfinished, and the subject's cpu time and memory; with --json
-one line. Exits with 1 when anything stayed unfinished after --limit seconds. Records stay in --folder, if given.
+longest wait until admission, evictions and what stayed unfinished, the subject's cpu time and memory, and what it asked
+of the API server by verb and resource; with --json one line for each subject. Exits with 1 when anything stayed
+unfinished after --limit seconds. Records stay in --folder, if given.
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ import dataclasses
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` imports when run as a script
 
 from tests.controlplane import build, kueue_runner
 
+PAUSE = "queues.preemption_pause_seconds=10"
+"""The runner's Workloads run for a second at most: those that are to make way mostly end by themselves."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--subject", choices=["shoal", "kueue"], default="shoal")
+    parser.add_argument("--subject", choices=["shoal", "kueue", "greedy", "all"], default="shoal")
     parser.add_argument("--qps", type=int, default=50, help="requests a second that Kueue may send (50, its default)")
     parser.add_argument("--option", action="append", default=[], help="one more option of `shoal controller`")
     parser.add_argument("--small", action="store_true", help="2 queues and 70 Workloads")
@@ -35,22 +42,31 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep the records and what everybody said here")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:
-        folder = asked.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            small = kueue_runner.small(folder) if asked.small else None
-            generator = asked.generator or small or kueue_runner.baseline()
-            shoal = asked.subject == "shoal"
-            subject = kueue_runner.shoal(folder, *asked.option) if shoal else kueue_runner.kueue(asked.qps)
-            outcome = kueue_runner.run(folder, subject, generator, asked.limit)
-        except (build.CannotBuild, RuntimeError) as error:
-            sys.exit(f"error: {error}")
-    if asked.json:
-        print(json.dumps({"subject": asked.subject, **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}))
-    else:
-        show(asked.subject if shoal else f"kueue at {asked.qps} requests a second", outcome)
-    return 0 if outcome.ended and not outcome.unfinished else 1
+    names = ("greedy", "shoal", "kueue") if asked.subject == "all" else (asked.subject,)
+    good = True
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:
+            outcome = one_run(name, asked, (asked.folder or Path(scratch)) / name)
+        if asked.json:
+            print(json.dumps({"subject": name, **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}))
+        else:
+            show(f"kueue at {asked.qps} requests a second" if name == "kueue" else name, outcome)
+        good = good and outcome.ended and not outcome.unfinished
+    return 0 if good else 1
+
+
+def one_run(name: str, asked: argparse.Namespace, folder: Path) -> kueue_runner.Outcome:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        generator = asked.generator or (kueue_runner.small(folder) if asked.small else kueue_runner.baseline())
+        subjects = {
+            "shoal": lambda: kueue_runner.shoal(folder, "--set", PAUSE, *asked.option),
+            "greedy": lambda: kueue_runner.greedy(folder),
+            "kueue": lambda: kueue_runner.kueue(asked.qps),
+        }
+        return kueue_runner.run(folder, subjects[name](), generator, asked.limit)
+    except (build.CannotBuild, RuntimeError) as error:
+        sys.exit(f"error: {error}")
 
 
 def show(subject: str, outcome: kueue_runner.Outcome) -> None:
@@ -61,6 +77,9 @@ def show(subject: str, outcome: kueue_runner.Outcome) -> None:
         print(f"  {name}: {one.count}, {waits}, {one.evictions} evictions, {one.unfinished} unfinished")
     used = ", ".join(f"{name} {part:.0%}" for name, part in outcome.usage.items())
     print(f"  subject: {outcome.cpu:.1f} s cpu, {outcome.memory / 2**20:.0f} MiB; quota in use on average: {used}")
+    if outcome.requests:
+        asked = ", ".join(f"{count} {what}" for what, count in Counter(outcome.requests).most_common() if count > 9)
+        print(f"  asked of the API server: {asked}")
     if outcome.missed:
         print(f"  the runner dropped {outcome.missed} of its own events: its counts may be too high or too low")
 
