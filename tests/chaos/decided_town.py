@@ -27,7 +27,7 @@ MOST_ROUNDS = 400
 class Town:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.settings = KueueSettings(fair_sharing=self.chance.random() < 0.4, step_budget=5_000)
+        self.settings = KueueSettings(fair_sharing=self.chance.random() < 0.4)
         self.now = SECOND
         self.facts: dict[str, Any] = {"namespace": Namespace(name="default")}
         self.supply: Supply = self.chance.choice(("off", "off", "fit"))

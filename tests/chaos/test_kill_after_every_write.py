@@ -137,7 +137,7 @@ def does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(AppWrapperReconciler, "_go_on", nothing)
-    monkeypatch.setattr("shoal.controllers.appwrapper.components.Components._resume", forgets)
+    monkeypatch.setattr("shoal.controllers.appwrapper.v1beta2.components.Components._resume", forgets)
     monkeypatch.setattr("tests.cluster.PATIENCE", 3.0)
 
 

@@ -200,7 +200,7 @@ def starts_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
         later = await kept(self, found)  # type: ignore[arg-type]
         if found is not None:
             kind, job = found  # type: ignore[misc]
-            fresh = self._world.jobs[kind.kind].get(self._world._job_of[_key(kind, job)][1])
+            fresh = self._caches.jobs[kind.kind].get(self._caches._job_of[_key(kind, job)][1])
             if fresh is not None:
                 await self._change(kind, fresh, {**fresh, "spec": {**fresh["spec"], "suspend": False}})
         return later

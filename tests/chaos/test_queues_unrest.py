@@ -123,7 +123,7 @@ class Unrest:
         if not work.idle or any(due < work._clock.monotonic() + NEVER / 2 for due in work._due.values()):
             return False
         workloads = await self.cluster.client.list(kinds.WORKLOAD, "default")
-        known = self.planned.queues.caches.workloads.list()
+        known = [one.raw for one in self.planned.queues.caches.workloads.list()]
         if revisions(workloads) != revisions(known) or self.planned.loop._changed.is_set():
             return False  # the storm held up what the controller is to hear, or it has not planned since
         return not any(is_leaving(one) for one in workloads)

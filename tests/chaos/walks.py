@@ -103,18 +103,21 @@ async def borrow(cluster: Cluster) -> None:
         await cluster.create(kinds.APP_WRAPPER, gang)
         await cluster.until(kinds.APP_WRAPPER, name, dispatched)
     await cluster.until(kinds.APP_WRAPPER, "borrower", lambda one: waits(one) and has_state("Pending")(one))
-    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: "owner" in str(one.get("status")))
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: _consumers(one) == 1 and not _borrows(one))
     await cluster.client.delete(kinds.APP_WRAPPER, "owner", "default")
     await cluster.until(kinds.APP_WRAPPER, "borrower", dispatched)
     await cluster.until_gone(kinds.POD, "owner")
-    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: _consumers(one) == ["borrower"])
+    await cluster.until(kinds.QUOTA_SUBTREE, "team-root", lambda one: _consumers(one) == 1 and _borrows(one))
     await cluster.until(kinds.QUOTA_SUBTREE, "team-top", lambda one: "'cpu': '3'" in str(one.get("status")))
 
 
-def _consumers(tree: Json) -> list[str]:
-    """Who uses it as it was told last: that follows the start and the end of gangs at a distance."""
-    children = (tree.get("status") or {}).get("children") or ()
-    return [consumer.rpartition("/")[2] for child in children for consumer in child.get("consumers") or ()]
+def _consumers(tree: Json) -> int:
+    """How many use it as it was told last: that follows the start and the end of gangs at a distance."""
+    return sum(child.get("consumerCount", 0) for child in (tree.get("status") or {}).get("children") or ())
+
+
+def _borrows(tree: Json) -> bool:
+    return any(child.get("borrowed") for child in (tree.get("status") or {}).get("children") or ())
 
 
 async def expire(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.checker.rest_could import Could
 from tests.checker.rest_found import Found
-from tests.checker.rest_gangs import Demand, Gangs, has_ended, is_on_hold, is_suspended
+from tests.checker.rest_gangs import Demand, Gangs, flavors_of, has_ended, is_on_hold, is_suspended
 from tests.checker.rest_objects import Json, Rules, Stored, is_leaving, is_true
 from tests.checker.rest_quota import (
     Quota,
@@ -65,6 +65,14 @@ class Waiting:
     def _is_strict(self, queue: Json) -> bool:
         return (queue.get("spec") or {}).get("queueingStrategy") == "StrictFIFO"
 
+    def _has_topology(self, queue: str) -> bool:
+        """Does a flavor of this queue place pods by racks, which these plain rules do not know?"""
+        flavors = [self.stored.get("resourceflavors", one) or {} for one in flavors_of(self._queue(queue))]
+        return any((one.get("spec") or {}).get("topologyName") for one in flavors)
+
+    def _queue(self, name: str) -> Json:
+        return self.stored.get("clusterqueues", name) or {}
+
     def _without_quota(self, workload: Json, name: str, heads: dict[str, Json]) -> None:
         node = self.quota.queues[name]
         if not self.quota.is_readable(node) or self.quota.lost:
@@ -73,6 +81,9 @@ class Waiting:
         if self.rules.blocks_until_ready and any(
             is_true(one, "Admitted") and not is_true(one, "PodsReady") for one in self.quota.holding
         ):
+            return
+        if self._has_topology(name) or any(one.get("topologyRequest") for one in workload["spec"].get("podSets") or ()):
+            self._undecided(workload, "whether its topology has places for it")
             return
         beside = self.quota.beside(node)
         others = [one for other, one in heads.items() if other != name and self.quota.queues[other] in beside]

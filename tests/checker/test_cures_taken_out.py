@@ -16,6 +16,7 @@ from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues.reconciler import QueueReconciler
+from shoal.controllers.queues.stored import StoredWorkload
 from shoal.kube.clock import SystemClock
 from tests.cluster import Cluster, running
 from tests.resting import look, objects_of, rules_of
@@ -65,7 +66,7 @@ async def test_a_preemptor_that_is_overtaken(quiet: Cluster, monkeypatch: pytest
 def fails_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that the server refuses ends the look, each time."""
 
-    async def change(self: QueueReconciler, workload: Json, job: Json, wanted: Json, what: str) -> bool:
+    async def change(self: QueueReconciler, workload: StoredWorkload, job: Json, wanted: Json, what: str) -> bool:
         await self._patch(workload, wanted)
         return True
 

@@ -66,6 +66,22 @@ class ScriptedDashboard:
         return None
 
 
+class SilentServe:
+    """No dashboard answers for Serve, no proxy takes requests."""
+
+    async def applications(self, target: DashboardTarget) -> Json:
+        raise DashboardError("the dashboard does not answer")
+
+    async def apply(self, target: DashboardTarget, body: bytes) -> None:
+        raise DashboardError("the dashboard does not answer")
+
+    async def is_healthy(self, target: DashboardTarget) -> bool:
+        return False
+
+    async def close(self) -> None:
+        return None
+
+
 class QuotaTransport:
     """The server's transport, refusing new pods while the quota denies; counts writes."""
 

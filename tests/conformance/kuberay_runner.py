@@ -46,9 +46,13 @@ class Skip(Exception):
 
 
 def run(path: str | Path) -> dict[str, dict[str, Any]]:
+    return tabulated(outcomes(path))
+
+
+def tabulated(found: list[Outcome]) -> dict[str, dict[str, Any]]:
     """Counts per family, with the failed cases by name; a quirk passes with either outcome."""
     table: dict[str, dict[str, Any]] = {}
-    for outcome in outcomes(path):
+    for outcome in found:
         row = table.setdefault(outcome.family, {"passed": 0, "failed": 0, "skipped": 0, "failed_ids": []})
         row[outcome.result if outcome.result in row else "passed"] += 1
         if outcome.result == "failed":

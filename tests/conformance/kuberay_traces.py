@@ -21,7 +21,7 @@ from shoal.controllers.ray import Operator, RaySettings, names, view
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.kube.history import History, RecordingTransport
-from tests.conformance.kuberay_doubles import QuotaTransport, ScriptedDashboard, StillClock
+from tests.conformance.kuberay_doubles import QuotaTransport, ScriptedDashboard, SilentServe, StillClock
 from tests.conformance.kuberay_observed import cluster_seen, job_seen
 from tests.conformance.kuberay_projection import defaulted
 from tests.embedded import Embedded
@@ -55,6 +55,8 @@ def _ray_crds() -> list[bytes]:
 class Stage:
     """The operator on its in-memory server, and the steps a script may take."""
 
+    counted: tuple[Kind, ...] = COUNTED
+
     def __init__(self, settings: RaySettings, *, status_delay: float = 0.0) -> None:
         self.clock = StillClock()
         self.server = Embedded(self.clock)
@@ -65,14 +67,14 @@ class Stage:
         quick = msgspec.structs.replace(settings, status_delay=status_delay, cluster_lost_grace=0.0)
         self.history = History()
         recorded = RecordingTransport(self.transport, self.history, clock=self.clock)
-        self.operator = Operator(Client(recorded), quick, self.clock, self.dashboard)
+        self.operator = Operator(Client(recorded), quick, self.clock, self.dashboard, serve=SilentServe())
         self.seen_events: Counter[str] = Counter()
         self._servers_own: set[str] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self.server.start(definitions=_ray_crds())
-        self._servers_own = {view.uid(obj) for kind in COUNTED for obj in self.server.snapshot(kind).values()}
+        self._servers_own = {view.uid(obj) for kind in self.counted for obj in self.server.snapshot(kind).values()}
         self.tasks = [asyncio.create_task(cache.run()) for cache in self.operator.caches.all()]
         await self.operator.caches.synced()
         for controller in self.operator.controllers:
@@ -110,7 +112,7 @@ class Stage:
 
     def _revision(self) -> int:
         """Changes that matter; events come and go."""
-        return sum(sum(self.server.revisions(kind)) for kind in COUNTED)
+        return sum(sum(self.server.revisions(kind)) for kind in self.counted)
 
     async def _quiet_caches(self) -> None:
         for _ in range(20):
@@ -121,9 +123,9 @@ class Stage:
         return [obj for obj in self.server.snapshot(kind).values() if view.uid(obj) not in self._servers_own]
 
     async def _collect_garbage(self) -> None:
-        there = [(kind, obj) for kind in COUNTED for obj in self.objects(kind)]
+        there = [(kind, obj) for kind in self.counted for obj in self.objects(kind)]
         alive = {view.uid(obj) for _, obj in there}
-        collected = {kind.kind for kind in COUNTED}
+        collected = {kind.kind for kind in self.counted}
         for kind, obj in there:
             owners = [one for one in view.metadata(obj).get("ownerReferences") or [] if one["kind"] in collected]
             if owners and not any(owner["uid"] in alive for owner in owners) and not view.deleting(obj):

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from shoal.engine.kueue import FlavorResource, Kueue, KueueSettings, Terms, read
+import msgspec
+
+from shoal.api.codec import typed
+from shoal.api.kueue import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from shoal.api.kueue_convert import upgrade
+from shoal.api.kueue_other import Topology
+from shoal.api.kueue_workload import Workload
+from shoal.engine import facts
+from shoal.engine.kueue import ClusterQueue as QueueFact
+from shoal.engine.kueue import FlavorResource, Gates, Kueue, KueueSettings, Terms, read
 from shoal.engine.model import Gang, Namespace, PodSetAssignment
 
 Case = dict[str, Any]
+T = TypeVar("T")
 
 # Gates that change decisions: how each maps to our settings, and the values under which nothing needs mapping, or which
 # `rules_of` maps.
 GATES_AS_SETTINGS = {
     "PartialAdmission": "partial_admission",
     "RecomputeAssignmentUponPreemptionTargetsOverlap": "recompute_on_overlap",
+    "TASRecomputeAssignmentWithinSchedulingCycle": "recompute_topology",
+    "TASFailedNodeReplacementFailFast": "replace_at_once",
+    "TopologyAwareScheduling": "topology_aware",
     "FairSharingPrioritizeNonBorrowing": "share_prefers_lenders",
     "FairSharingPreemptWithinNominal": "share_reclaims_nominal",
 }
 GATES_WITHOUT_EFFECT = {
-    "TopologyAwareScheduling": None,
-    "TASRecomputeAssignmentWithinSchedulingCycle": None,
+    "TASMultiLayerTopology": None,
     "ReclaimablePods": None,
     "PrioritySortingWithinCohort": True,
     "FlavorFungibility": True,
@@ -44,10 +56,11 @@ def unsupported_gates(given: Case) -> list[str]:
 def settings_of(given: Case, **more: Any) -> KueueSettings:
     gates = given.get("featureGates") or {}
     chosen = {GATES_AS_SETTINGS[name]: value for name, value in gates.items() if name in GATES_AS_SETTINGS}
-    if given.get("preemptionStrategies"):
-        chosen["share_strategies"] = tuple(given["preemptionStrategies"])
     chosen["slices"] = gates.get("ElasticJobsViaWorkloadSlices", True)
-    return KueueSettings(fair_sharing=bool(given.get("fairSharing")), **chosen, **more)
+    own = {name: chosen.pop(name) for name in ("partial_admission", "topology_aware") if name in chosen}
+    if given.get("preemptionStrategies"):
+        own["share_strategies"] = tuple(given["preemptionStrategies"])
+    return KueueSettings(fair_sharing=bool(given.get("fairSharing")), gates=Gates(**chosen), **own, **more)
 
 
 def rules_of(given: Case) -> read.PodRules:
@@ -69,20 +82,51 @@ def rules_of(given: Case) -> read.PodRules:
     )
 
 
+def typed_as(type: type[T], entry: Case) -> T:
+    """An object of a case, which may be written as v1beta1 spells it."""
+    return typed(upgrade({**entry, "kind": type.__name__}), type)
+
+
+def gang_of(entry: Case, rules: read.PodRules = read.DEFAULT_RULES) -> Gang:
+    return read.workload(typed_as(Workload, entry), rules)
+
+
 def told(given: Case, settings: KueueSettings) -> Kueue:
     """The ledger with everything a case gives but workloads."""
     kueue = Kueue(settings)
     for entry in given.get("namespaces") or [{"name": "default", "labels": {}}]:
         kueue.update(Namespace(name=entry["name"], labels=entry.get("labels") or {}))
     for entry in given.get("resourceFlavors") or []:
-        kueue.update(read.flavor(entry))
+        kueue.update(read.flavor(typed_as(ResourceFlavor, entry)))
+    for entry in given.get("topologies") or []:
+        kueue.update(read.topology(typed_as(Topology, entry)))
+    for entry in given.get("nodes") or []:
+        kueue.update(facts.node_fact(entry))
+    for number, entry in enumerate(given.get("pods") or []):
+        kueue.update(facts.pod_fact({**entry, "metadata": {"uid": str(number), **entry["metadata"]}}))
     for entry in given.get("cohorts") or []:
-        kueue.update(read.cohort(entry))
+        kueue.update(read.cohort(typed_as(Cohort, entry)))
     for entry in given.get("clusterQueues") or []:
-        kueue.update(read.cluster_queue(entry))
+        kueue.update(_queue(entry, given.get("admissionChecks") or []))
     for entry in given.get("localQueues") or []:
-        kueue.update(read.local_queue(entry))
+        kueue.update(read.local_queue(typed_as(LocalQueue, entry)))
     return kueue
+
+
+def _queue(entry: Case, checks: list[Case]) -> QueueFact:
+    """A cluster queue, with what its admission checks mean for topologies."""
+    queue = read.cluster_queue(typed_as(ClusterQueue, entry))
+    controllers = {check["metadata"]["name"]: check["spec"]["controllerName"] for check in checks}
+    rules = (entry["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks") or []
+    every = {flavor.name for group in queue.groups for flavor in group.flavors}
+    later = {
+        flavor
+        for rule in rules
+        if controllers.get(rule["name"]) == "kueue.x-k8s.io/provisioning-request"
+        for flavor in rule.get("onFlavors") or every
+    }
+    elsewhere = any(controllers.get(rule["name"]) == "kueue.x-k8s.io/multikueue" for rule in rules)
+    return msgspec.structs.replace(queue, places_later=frozenset(later), places_elsewhere=elsewhere)
 
 
 def place(key: str) -> FlavorResource:

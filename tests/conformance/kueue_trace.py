@@ -12,9 +12,9 @@ import msgspec
 
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
-from shoal.engine.kueue import Kueue, QueueDecisions, Terms, read
+from shoal.engine.kueue import Kueue, QueueDecisions, Terms
 from shoal.engine.model import Gang
-from tests.conformance.kueue_given import Case, compared, settings_of, told
+from tests.conformance.kueue_given import Case, compared, gang_of, settings_of, told
 
 Admissions = dict[str, Any]
 
@@ -26,7 +26,7 @@ class Replay:
         self.kueue = kueue
         self.gangs: dict[str, Gang] = {}
         for entry in given["workloads"]:
-            gang = read.workload(entry)
+            gang = gang_of(entry)
             self.gangs[gang.name] = gang
 
     def create(self, names: list[str]) -> None:

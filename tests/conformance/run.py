@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that `tests` imports when run as a script
 
-SUBJECTS = ("kueue", "kuberay")
+SUBJECTS = ("kueue", "kuberay", "rayservice")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{kind:12} passed {result['passed']:4}  failed {result['failed']:3}  skipped {result['skipped']:3}")
         for identifier in result["failed_ids"]:
             print(f"    failed: {identifier}")
+        for reason, count in sorted((result.get("reasons") or {}).items()):
+            print(f"    skipped {count}: {reason}")
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
     return 1 if any(result["failed"] for result in results.values()) else 0

@@ -53,9 +53,12 @@ def test_a_wrong_expectation_fails_and_the_command_says_so(tmp_path, capsys):
 def test_what_is_not_built_is_reported_as_skipped(tmp_path):
     changed = tmp_path / "cases.json"
     entries = [
-        {"id": "t", "kind": "topology", "tags": ["tas"], "input": {}, "expect": {}},
+        {"id": "t", "kind": "unheard", "tags": [], "input": {}, "expect": {}},
         {"id": "g", "kind": "cycle", "tags": ["gates"], "input": {"featureGates": {"Unheard": True}}, "expect": {}},
     ]
     changed.write_text(json.dumps({"cases": entries}))
     results = kueue_runner.run(changed)
-    assert {kind: result["skipped"] for kind, result in results.items()} == {"topology": 1, "cycle": 1}
+    assert {kind: result["reasons"] for kind, result in results.items()} == {
+        "unheard": {"no judge for this family": 1},
+        "cycle": {"gates without a setting: Unheard": 1},
+    }

@@ -3,8 +3,8 @@
 The folder is keyed by the pins, so a change of version builds again and an unchanged one starts at once. Binaries in
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
-alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, and
-Kueue's scheduler for comparison.
+alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, Kueue's
+scheduler for comparison, and Helm's engine.
 """
 
 from __future__ import annotations
@@ -233,5 +233,6 @@ if __name__ == "__main__":
         if not sys.argv[1:]:  # here, where it may take its time: a test may not
             print(f"goclients: {program('goclients')}")
             print(f"runner: {program('kueue', RUNNER)}")
+            print(f"helm: {program('helm')}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")

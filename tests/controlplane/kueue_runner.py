@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import math
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +29,11 @@ import yaml
 
 from tests.controlplane import build
 
+PORT = "metrics-port"
+COUNTS = "requests.json"
+"""Files of a run's folder: where the subject serves its metrics, and what it asked for in the end."""
+ASK = 5.0
+REQUESTS = re.compile(r'^shoal_requests_total\{resource="([^"]*)",verb="([^"]*)"\} (\S+)$', re.M)
 GENTLE = 60.0
 """Seconds that the runner has to write its records once it was asked to stop."""
 
@@ -51,6 +61,8 @@ class Outcome:
     usage: dict[str, float] = field(default_factory=dict)
     expected: int = 0
     missed: int = 0
+    requests: dict[str, int] = field(default_factory=dict)
+    """What Shoal, or the bare loop, asked of the API server, by verb and resource; of Kueue it is not known."""
 
     @property
     def unfinished(self) -> int:
@@ -97,11 +109,22 @@ def small(folder: Path) -> Path:
 
 def shoal(folder: Path, *options: str) -> Path:
     """`shoal controller --only queues` as the runner wants to start it; it says what it does in a file beside."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PORT).write_text(str(port))
     command = [
         *(str(Path(sys.executable).with_name("shoal")), "controller", "--only", "queues"),
-        *("--namespace", "default", "--set", "queues.supply=off", *options),  # the runner has no Node
+        *("--namespace", "default", "--set", "queues.supply=off"),  # the runner has no Node
+        *("--health-port", str(port), *options),
     ]
     return _script(folder, "shoal", command)
+
+
+def greedy(folder: Path) -> Path:
+    """The bare loop of bench/greedy.py: the floor."""
+    script = Path(__file__).resolve().parents[2] / "bench/greedy.py"
+    return _script(folder, "greedy", [sys.executable, str(script), "--counts", str(folder.resolve() / COUNTS)])
 
 
 def kueue(qps: int = 50) -> Path:
@@ -127,6 +150,9 @@ def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
     ]
     with (folder / "runner.log").open("wb") as said, _ended(command, said, _environment(folder)) as runner:
         started = time.monotonic()
+        over = threading.Event()
+        asking = threading.Thread(target=_keep_counts, args=(folder, over), daemon=True)
+        asking.start()
         try:
             ended = runner.wait(limit) == 0
         except subprocess.TimeoutExpired:
@@ -135,9 +161,23 @@ def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 runner.wait(GENTLE)
         wall = time.monotonic() - started
+        over.set()
+        asking.join()
     if not (folder / "wlStates.csv").exists():
         raise RuntimeError(f"Kueue's runner ended without a record: {_last_words(folder / 'runner.log')}")
     return _read(folder, subject, generator, ended, wall)
+
+
+def _keep_counts(folder: Path, over: threading.Event) -> None:
+    """What the subject's metrics say of its requests, as of a few seconds before its end."""
+    if not (folder / PORT).exists():
+        return
+    address = f"http://127.0.0.1:{(folder / PORT).read_text()}/metrics"
+    while not over.wait(ASK):
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=ASK) as answer:
+            found = REQUESTS.findall(answer.read().decode())
+            counts = {f"{verb} {resource}": int(float(count)) for resource, verb, count in found}
+            (folder / COUNTS).write_text(json.dumps(counts))
 
 
 def _script(folder: Path, name: str, command: list[str]) -> Path:
@@ -209,6 +249,7 @@ def _read(folder: Path, subject: Path, generator: Path, ended: bool, wall: float
         usage={name: _used(one) for name, one in (summary["clusterQueueClasses"] or {}).items()},
         expected=_expected(yaml.safe_load(generator.read_text())),
         missed=summary["droppedWorkloadEvents"],
+        requests=json.loads((folder / COUNTS).read_text()) if (folder / COUNTS).exists() else {},
     )
 
 

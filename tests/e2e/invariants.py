@@ -211,3 +211,11 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return "?"
+
+
+def hold_in_order(home: Home) -> None:
+    """It has ended in order: no task was left behind and no exception went unseen."""
+    for name in ("shoal.out", "shoal.log"):
+        file = home.directory / name
+        said = file.read_text(errors="replace") if file.exists() else ""
+        assert "Task was destroyed" not in said and "never retrieved" not in said, said[-3000:]

@@ -55,6 +55,7 @@ class Machine:
         self._forget()
         said = self.shoal("down", "--name", self.name, *arguments)
         invariants.hold_afterwards(home, started)
+        invariants.hold_in_order(home)
         judge(self._audit)
         return said
 

@@ -30,6 +30,7 @@ from tests.integration.queues.rules import assert_rules_hold
 from tests.integration.queues.walk import assert_walk_holds
 from tests.patience import PATIENCE
 from tests.resting import PASSED, hold_by, rules_of
+from tests.unit.cli.test_monitoring import QUERIES, SUFFIXES, metrics_in
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 INSTALL = ("install", "--image", "example.test/shoal:1", "--replicas", "1")
@@ -107,8 +108,11 @@ def controller(
     assert "forbidden" not in said.lower(), said
 
 
-def told(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+def told(port: int, path: str, token: str = "") -> str:
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=shown), timeout=10
+    ) as answer:
         return str(answer.read().decode())
 
 
@@ -468,3 +472,80 @@ def test_queues_hold_start_and_stop_jobs_on_a_real_server(
 
 def test_kueues_rules_hold_on_a_real_server(installed: ControlPlane, controller: subprocess.Popen[bytes]) -> None:
     assert_rules_hold(installed)
+
+
+def _adds_nothing_to_edit(patch: pytest.MonkeyPatch) -> None:
+    def alone(plane: ControlPlane) -> None:
+        plane.kubectl("delete", "clusterrole", installation.EDITING)
+
+    _changes_after_install(patch, alone)
+    patch.setattr(sys.modules[__name__], "PATIENCE", 5.0)
+
+
+def may(plane: ControlPlane, user: str, verb: str, resource: str, *more: str) -> bool:
+    """`kubectl auth can-i` ends with 1 when it says no."""
+    try:
+        return plane.kubectl("auth", "can-i", verb, resource, "-n", "lab", f"--as={user}", *more).strip() == "yes"
+    except RuntimeError:
+        return False
+
+
+@proven(without=_adds_nothing_to_edit)
+def test_f270_the_cluster_role_edit_is_enough_to_submit(
+    installed: ControlPlane, controller: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """F270: a user has the cluster role edit in one namespace, and nothing else. Holds: they submit AppWrappers, Ray's
+    kinds and questions; queues, quota, Workloads and statuses, which decide over others, are refused."""
+    installed.kubectl("create", "namespace", "lab")
+    installed.kubectl("-n", "lab", "create", "serviceaccount", "eve")
+    installed.kubectl("-n", "lab", "create", "rolebinding", "eve", "--clusterrole=edit", "--serviceaccount=lab:eve")
+    eve = "system:serviceaccount:lab:eve"
+    until_allowed(installed, eve, "lab", "appwrappers.workload.codeflare.dev", "rayclusters.ray.io", "rays.ray.k8s.io")
+    until_allowed(installed, eve, "lab", "questions.shoal.dev", "rayjobs.ray.io")
+    apply(installed, simple_wrapper("gang", RAY, namespace="lab"), f"--as={eve}")
+    installed.kubectl("-n", "lab", "wait", "appwrapper/gang", "--for=jsonpath={.status.state}=Running", "--timeout=60s")
+    for verb, resource in (
+        ("create", "localqueues.kueue.x-k8s.io"),
+        ("patch", "workloads.kueue.x-k8s.io"),
+        ("create", "quotasubtrees.quota.codeflare.dev"),
+        ("list", "clusterqueues.kueue.x-k8s.io"),
+    ):
+        assert not may(installed, eve, verb, resource)
+    assert not may(installed, eve, "patch", "appwrappers.workload.codeflare.dev", "--subresource=status")
+    assert may(installed, eve, "list", "localqueues.kueue.x-k8s.io")
+    own = json.loads(installed.kubeconfig.read_text())
+    token = installed.kubectl("-n", "lab", "create", "token", "eve").strip()
+    own["users"] = [{"name": "admin", "user": {"token": token}}]
+    (tmp_path / "eve").write_text(json.dumps(own))
+    asked = [SHOAL, "get", "-n", "lab", f"--kubeconfig={tmp_path / 'eve'}"]
+    shown = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0 and "gang" in shown.stdout and "not complete" not in shown.stderr, shown.stderr
+    installed.kubectl("-n", "lab", "delete", "appwrappers", "--all")
+    installed.kubectl("delete", "namespace", "lab", "--wait=false")
+
+
+def _serves_no_quota(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sys.modules[__name__], "MORE_ARGUMENTS", ["--only=appwrapper,ray"])
+
+
+@proven(without=_serves_no_quota)
+def test_f274_dashboards_and_rules_ask_for_what_the_controller_serves(
+    installed: ControlPlane, controller: subprocess.Popen[bytes], health_port: int
+) -> None:
+    """F274: a dashboard or an alert names a metric that nothing serves, and stays empty. Holds: every query of
+    monitoring/ names metrics that the installed controller serves, each series once."""
+    account = "system:serviceaccount:default:prometheus"
+    installed.kubectl("-n", "default", "create", "serviceaccount", "prometheus")
+    reader = ("--clusterrole", installation.METRICS_READER, "--serviceaccount", "default:prometheus")
+    installed.kubectl("create", "clusterrolebinding", "prometheus", *reader)
+    until(lambda: installed.kubectl("auth", "can-i", "get", "/metrics", f"--as={account}").strip() == "yes")
+    token = installed.kubectl("-n", "default", "create", "token", "prometheus").strip()
+    text = told(health_port, "/metrics", token)
+    served = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    asked = {name for query in QUERIES.values() for name in metrics_in(query)}
+    plain = {name.removesuffix(suffix) for name in asked for suffix in SUFFIXES if name.endswith(suffix)}
+    assert {name for name in asked if not name.endswith(SUFFIXES)} | plain <= served
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+    installed.kubectl("delete", "clusterrolebinding", "prometheus")
+    installed.kubectl("-n", "default", "delete", "serviceaccount", "prometheus")

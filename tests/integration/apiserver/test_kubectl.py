@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+import msgspec
 import pytest
+from aiohttp.web import BaseRequest, StreamResponse
 
 from shoal.api.kinds import POD
 from shoal.api.meta import Json
+from shoal.local.apiserver.http import spdy_upgrade
+from shoal.local.apiserver.requests.call import Upgrade
 from shoal.local.apiserver.streams.terminals import ExecOptions
 from tests.integration.apiserver.conftest import Embedded
 from tests.patience import PATIENCE
@@ -318,7 +322,24 @@ class Running:
         self.process.kill()
 
 
-async def test_exec_runs_a_program_and_tells_its_exit_code(embedded: Embedded) -> None:
+@pytest.fixture(params=["websockets", "spdy"])
+def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """How kubectl carries streams: as it does by itself, and as client-go's SPDY executor and older ones do."""
+    if request.param == "spdy":
+        monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
+        monkeypatch.setenv("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false")
+    served, seen = spdy_upgrade.serve, list[str]()
+
+    async def serve(http: BaseRequest, answer: Upgrade) -> StreamResponse:
+        seen.append(http.path)
+        return await served(http, answer)
+
+    monkeypatch.setattr(spdy_upgrade, "serve", serve)
+    yield str(request.param)
+    assert bool(seen) == (request.param == "spdy")
+
+
+async def test_exec_runs_a_program_and_tells_its_exit_code(embedded: Embedded, streams: str) -> None:
     async def start(pod: Json, options: ExecOptions) -> Running:
         pipe = asyncio.subprocess.PIPE
         return Running(await asyncio.create_subprocess_exec(*options.command, stdin=pipe, stdout=pipe, stderr=pipe))
@@ -332,7 +353,21 @@ async def test_exec_runs_a_program_and_tells_its_exit_code(embedded: Embedded) -
     assert "forbidden" in await embedded.kubectl("exec", "p", "--as=ann", "--", "true", check=False)
 
 
-async def test_port_forward_reaches_a_port_of_the_pod(embedded: Embedded) -> None:
+async def test_attach_shows_what_runs_and_gives_it_input(embedded: Embedded, streams: str) -> None:
+    async def start(pod: Json, options: ExecOptions) -> Running:
+        pipe = asyncio.subprocess.PIPE
+        return Running(await asyncio.create_subprocess_exec("cat", stdin=pipe, stdout=pipe, stderr=pipe))
+
+    spec = {"nodeName": "n1", "containers": [{"name": "p", "image": "none", "stdin": True}]}
+    await embedded.kubectl("run", "p", "--image=none", "--overrides", msgspec.json.encode({"spec": spec}).decode())
+    running = {"name": "p", "ready": True, "restartCount": 0, "image": "none", "imageID": "", "state": {"running": {}}}
+    status = {"phase": "Running", "containerStatuses": [running]}
+    await embedded.client.patch(POD, "p", "default", {"status": status}, subresource="status")
+    embedded.server.set_attach(start)
+    assert "said\n" in await embedded.kubectl("attach", "-i", "p", input="said\n")
+
+
+async def test_port_forward_reaches_a_port_of_the_pod(embedded: Embedded, streams: str) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read(100000)).upper())
         await writer.drain()

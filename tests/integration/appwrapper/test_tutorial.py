@@ -12,7 +12,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
-from shoal.cli.asking import ask
+from shoal.sdk.asking import ask
 from tests.cluster import RemoteCluster
 from tests.controlplane.plane import ControlPlane
 from tests.unit.appwrapper.build import dispatched, trail, waits

@@ -45,6 +45,8 @@ def values(hint: Any, depth: int) -> st.SearchStrategy[Any]:
     if bare is msgspec.Raw:
         wide = st.dictionaries(WORDS, ANYTHING, max_size=2)
         return st.lists(wide, max_size=2) if keywords.get("type") == "array" else wide
+    if bare is Any:
+        return ANYTHING
     if bare in _SCALARS:
         return _SCALARS[bare]
     arguments = get_args(bare)

@@ -67,8 +67,10 @@ def quota(tree: str, parent: str, *children: tuple[str, dict[str, str], bool]) -
 
 
 def of_gang(wrapper: Json, obj: Json) -> Json:
-    """A pod as an operator would make it from a template that we marked."""
+    """A pod as an operator that we do not watch would make it from a template that we marked."""
     obj["metadata"].setdefault("annotations", {})[GANG_UID] = wrapper["metadata"]["uid"]
+    owner = {"apiVersion": "example.com/v1", "kind": "Training", "name": "training", "controller": True}
+    obj["metadata"].setdefault("ownerReferences", [{**owner, "uid": f"training-{wrapper['metadata']['uid']}"}])
     return obj
 
 

@@ -24,9 +24,34 @@ def test_settings_are_read_in_their_own_types() -> None:
     assert (found.patience.retry_limit, found.preemption, found.supply) == (5, True, "fit")
 
 
+def test_a_list_is_written_with_commas() -> None:
+    found = choices.queue_settings(
+        {},
+        choices.read(
+            [
+                "queues.excluded_prefixes=example.com/, other.io/",
+                "queues.preemption_strategies=LessThanInitialShare",
+                "queues.quota_check_strategy=IgnoreUndeclared",
+            ]
+        ),
+    )
+    assert found.excluded_prefixes == ("example.com/", "other.io/")
+    assert found.decisions.share_strategies == ("LessThanInitialShare",)
+    assert found.decisions.ignore_undeclared
+
+
+def test_victims_of_quota_trees_can_be_spared() -> None:
+    found = choices.wrapper_settings({}, choices.read(["minimal_victims=true"]))
+    assert found.planning.decisions.minimal_victims
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        (
+            "queues.preemption_strategies=Any",
+            "'Any' is none of LessThanOrEqualToFinalShare, LessThanInitialShare",
+        ),
         ("bind_seconds", "write NAME=VALUE"),
         ("bind=1", "there is no such setting; choose from backoff_seconds"),
         ("bind_seconds=soon", "bind_seconds: expected a number$"),

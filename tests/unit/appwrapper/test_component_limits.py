@@ -9,8 +9,9 @@ import pytest
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapperStatus
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperSettings, component_status
-from shoal.controllers.appwrapper.component_limits import Patience, duration_text
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.appwrapper.v1beta2 import status as component_status
+from shoal.controllers.appwrapper.v1beta2.limits import Patience, duration_text
 from tests.cluster import Cluster
 from tests.planning import planned
 from tests.unit.appwrapper.build import config_map, job, of_gang, ray_cluster, set_pod

@@ -10,7 +10,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper.component_limits import Patience, is_final, parse_duration
+from shoal.controllers.appwrapper.v1beta2.limits import Patience, is_final, parse_duration
 from tests.cluster import Cluster
 from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, pod, set_pod, waits

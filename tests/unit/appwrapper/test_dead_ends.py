@@ -9,8 +9,9 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperSettings, dead_ends
+from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.intake import Intake
+from shoal.controllers.appwrapper.v1beta1 import dead_ends
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned

@@ -8,18 +8,20 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
-from shoal.cli import gangs, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.appwrapper.admission import read
-from shoal.controllers.planning import PlanningLoop, PlanningSettings
+from shoal.controllers.appwrapper.status.admission import read
+from shoal.controllers.planning import PlanningLoop
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decisions import Decisions
 from shoal.engine import Engine, EngineSettings, policies
+from shoal.engine.line import cycle
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.yielding import Yielding
 from shoal.engine.model import Gang, Plan
 from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.cache import Change
+from shoal.sdk import gangs
 from tests.cluster import Cluster
 from tests.faults import Switch, proven
 from tests.patience import PATIENCE
@@ -116,7 +118,8 @@ def plans_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_f018_one_plan_never_takes_more_than_its_budget(quiet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """F18: forty gangs, no two alike, make deciding dear. Holds: no plan judges more than its budget, the rest follows
     in the next ones, and all are dispatched."""
-    loop = PlanningLoop(quiet.client, PlanningSettings(decisions=EngineSettings(steps=7)))
+    monkeypatch.setattr(cycle, "STEPS", 7)
+    loop = PlanningLoop(quiet.client)
     AppWrapperController(loop)
     sizes: list[int] = []
     original = loop.plan

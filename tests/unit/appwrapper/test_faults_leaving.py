@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
-from shoal.cli import gangs, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.kube.transport import Request, Response
+from shoal.sdk import gangs
 from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.unit.appwrapper.build import (

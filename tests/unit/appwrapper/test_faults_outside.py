@@ -11,8 +11,9 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperSettings, webhook
-from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.appwrapper.admission import webhook
+from shoal.controllers.appwrapper.admission.rights import Rights
 from shoal.controllers.demand.pod_defaults import NOTHING
 from shoal.controllers.planning.caches import SharedCaches
 from shoal.kube.client import Client
@@ -95,7 +96,7 @@ async def test_the_numbers_tell_about_the_queue_and_about_no_user(quiet: Cluster
     assert {sample.labels["cause"] for sample in families["shoal_appwrapper_preemptions"].samples} == {"priority"}
     for family in families.values():
         for sample in family.samples:
-            assert set(sample.labels) <= {"resource", "reason", "cause", "le"}
+            assert set(sample.labels) <= {"resource", "reason", "cause", "le", "result"}
             assert "hush" not in str(sample)
 
 

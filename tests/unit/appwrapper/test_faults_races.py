@@ -12,8 +12,8 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapperStatus
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper import admission as admissions
-from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.planning.decisions import Decisions
 from shoal.engine.nodes.ledger import Ledger
 from shoal.kube.runtime import Controller

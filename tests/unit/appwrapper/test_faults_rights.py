@@ -11,8 +11,9 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperSettings, webhook
-from shoal.controllers.appwrapper.rights import Rights
+from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.appwrapper.admission import webhook
+from shoal.controllers.appwrapper.admission.rights import Rights
 from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.errors import KubeError
 from tests.cluster import Cluster

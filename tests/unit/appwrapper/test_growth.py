@@ -7,7 +7,8 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import GROWTH
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import AppWrapperSettings, follow, monitor
+from shoal.controllers.appwrapper import AppWrapperSettings, monitor
+from shoal.controllers.appwrapper.v1beta1 import follow
 from shoal.engine.line.state import LineState
 from tests.cluster import Cluster
 from tests.faults import proven

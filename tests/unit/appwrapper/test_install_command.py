@@ -23,7 +23,14 @@ def printed(*arguments: str) -> list[dict[str, Any]]:
 
 
 def rules(*arguments: str) -> list[dict[str, Any]]:
-    return [rule for one in printed(*arguments) if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    """Of the controller; the roles for people are others."""
+    (role,) = [
+        one
+        for one in printed(*arguments)
+        if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "shoal-controller"
+    ]
+    found: list[dict[str, Any]] = role["rules"]
+    return found
 
 
 def test_it_prints_manifests_even_without_an_image_and_says_what_is_missing() -> None:

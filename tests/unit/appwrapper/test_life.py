@@ -9,7 +9,8 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper, wrapped_items
 from shoal.api.codec import typed
 from shoal.api.meta import Json
-from shoal.controllers.appwrapper import follow, monitor
+from shoal.controllers.appwrapper import monitor
+from shoal.controllers.appwrapper.v1beta1 import follow
 from tests.cluster import Cluster
 from tests.unit.appwrapper.build import (
     app_wrapper,

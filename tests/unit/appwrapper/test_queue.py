@@ -11,16 +11,18 @@ import pytest
 from shoal.api import kinds
 from shoal.api.gang import GANG_UID
 from shoal.api.meta import Json
-from shoal.cli import gangs, why
-from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings, messages
+from shoal.cli import why
+from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.appwrapper import dispatch as dispatching
 from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
+from shoal.controllers.appwrapper.status import messages
 from shoal.controllers.planning import words
 from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response
+from shoal.sdk import gangs
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE

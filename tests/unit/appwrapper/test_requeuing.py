@@ -14,9 +14,10 @@ from shoal.api.appwrapper import AppWrapper, AppWrapperStatus, Requeuing
 from shoal.api.codec import typed
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, parse_time
-from shoal.controllers.appwrapper import AppWrapperSettings, admission, explain, monitor
-from shoal.controllers.appwrapper import status as statuses
-from shoal.controllers.appwrapper.admission import StoredAdmission
+from shoal.controllers.appwrapper import AppWrapperSettings, monitor
+from shoal.controllers.appwrapper.status import admission, explain
+from shoal.controllers.appwrapper.status.admission import StoredAdmission
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.planning.pods import GangPod
 from shoal.engine.model import PodFact
 from shoal.kube.clock import SystemClock

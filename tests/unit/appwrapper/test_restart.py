@@ -13,8 +13,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper import status as statuses
 from shoal.controllers.appwrapper.intake import Intake
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from tests.chaos.walks import WALKS, end_state
 from tests.cluster import Cluster
 from tests.faults import proven

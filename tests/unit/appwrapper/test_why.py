@@ -9,13 +9,14 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.cli import gangs, why
-from shoal.controllers.appwrapper import explain
+from shoal.cli import why
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
+from shoal.controllers.appwrapper.status import explain
 from shoal.controllers.planning import words
 from shoal.controllers.planning.questions import answers
 from shoal.engine.model import Explanation, QuotaIncrease, Shortfall
 from shoal.errors import ShoalError
+from shoal.sdk import gangs
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned

@@ -30,6 +30,16 @@ async def test_a_deleted_namespace_takes_its_content_along(cluster):
     assert await cluster.names(kinds.SERVICE_ACCOUNT, "team") == []
 
 
+async def test_events_go_with_their_namespace(cluster):
+    await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    about = {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "team"}, "reason": "Told", "message": "once"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "told", "namespace": "team"}, **about}
+    await cluster.create(kinds.EVENT, event)
+    await cluster.client.delete(kinds.NAMESPACE, "team")
+    await cluster.until_gone(kinds.NAMESPACE, "team")
+    assert await cluster.names(kinds.EVENT, "team") == []
+
+
 async def test_a_finalizer_holds_the_namespace_and_it_says_so(cluster):
     await cluster.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     await cluster.create(

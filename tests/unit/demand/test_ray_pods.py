@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
+from shoal.api.kueue_workload import Workload
 from shoal.controllers.demand.app_wrapper import pod_sets
 from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.queues.facts import with_sidecars
@@ -99,7 +100,7 @@ OPERATORS = {
 
 async def made(manifest: Json, operator: RaySettings) -> tuple[Json, Pods]:
     """The manifest as it was stored, and the pods that were made for it."""
-    kind = {one.kind: one for one in (kinds.RAY_CLUSTER, kinds.RAY_JOB, kinds.RAY)}[manifest["kind"]]
+    kind = {one.kind: one for one in (kinds.RAY_CLUSTER, kinds.RAY_JOB, kinds.RAY_SERVICE, kinds.RAY)}[manifest["kind"]]
     stage = Stage(operator)
     await stage.start()
     try:
@@ -128,9 +129,9 @@ def by_queue(stored: Json, operator: RaySettings) -> Pods:
     group_name = stored["apiVersion"].rpartition("/")[0]
     sets = BY_NAME[(group_name, stored["kind"])].pod_sets(stored)
     owner = {**{name: stored[name] for name in ("apiVersion", "kind")}, "name": "x", "uid": "u", "controller": True}
-    workload = {"metadata": {"ownerReferences": [owner]}, "spec": {"podSets": sets}}
-    found = with_sidecars(workload, operator.sidecars)["spec"]["podSets"]
-    return _counted((one["count"], _asked(one["template"]["spec"])) for one in found)
+    workload = typed({"metadata": {"ownerReferences": [owner]}, "spec": {"podSets": sets}}, Workload)
+    found = with_sidecars(workload, operator.sidecars).spec.pod_sets
+    return _counted((one.count, _asked(one.template["spec"])) for one in found)
 
 
 def _counted(pods: Any) -> Pods:
@@ -162,7 +163,7 @@ def ray_manifests() -> dict[str, Json]:
     for path in sorted(SAMPLES.rglob("*.yaml")):
         for text in path.read_text().split("\n---\n"):
             for one in _manifests(msgspec.yaml.decode(text)):
-                if one["apiVersion"].startswith(("ray.io/", "ray.k8s.io/")):
+                if one["apiVersion"].startswith(("ray.io/", "ray.k8s.io/")) and one["kind"] != "RayCronJob":
                     made = {**one, "metadata": {**one["metadata"], "namespace": "default"}}
                     made["metadata"].setdefault("name", "sample")
                     found[f"{path.relative_to(SAMPLES)}:{made['metadata']['name']}"] = _started(made)
@@ -192,7 +193,7 @@ async def test_samples_are_demanded_as_they_are_made(manifest):
     stored, pods = await made(manifest, RaySettings())
     assert pods.total() > 0
     assert by_wrapper(manifest, RaySettings()) == pods
-    if stored["kind"] != "Ray":
+    if stored["kind"] not in ("Ray", "RayService"):  # their clusters are what a queue holds
         assert by_queue(stored, RaySettings()) == pods
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.api.codec import typed
+from shoal.api.kueue_workload import Workload
 from shoal.controllers.demand import RaySidecars, as_made, templates
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
@@ -86,9 +88,9 @@ def test_a_queue_counts_them_too(kind):
     body = ray_cluster("demo", group(replicas=1)) if kind == "RayCluster" else ray_job()
     sets = (RayClusters() if kind == "RayCluster" else RayJobs()).pod_sets(body)
     owner = {"apiVersion": "ray.io/v1", "kind": kind, "name": "demo", "uid": "u", "controller": True}
-    workload = {"metadata": {"ownerReferences": [owner]}, "spec": {"podSets": sets}}
-    found = with_sidecars(workload, SIDECARS.sidecars)["spec"]["podSets"]
-    names = [[one["name"] for one in pod_set["template"]["spec"]["containers"]] for pod_set in found]
+    workload = typed({"metadata": {"ownerReferences": [owner]}, "spec": {"podSets": sets}}, Workload)
+    found = with_sidecars(workload, SIDECARS.sidecars).spec.pod_sets
+    names = [[one["name"] for one in pod_set.template["spec"]["containers"]] for pod_set in found]
     submitter = [["ray-job-submitter"]] if kind == "RayJob" else []
     assert names == [["ray-head", "log-shipper"], ["ray-worker", "gpu-exporter"], *submitter]
     untouched = with_sidecars(workload, RaySidecars(waits_for_head=False))

@@ -50,7 +50,7 @@ class DeedsWorld:
         )
         self.engine = Engine(
             self.settings,
-            QueueSettings(fair_sharing=dice.random() < 0.4, partial_admission=dice.random() < 0.7, step_budget=3_000),
+            QueueSettings(fair_sharing=dice.random() < 0.4, partial_admission=dice.random() < 0.7),
         )
         self.now = 1_000 * SECOND
         self.number = 0

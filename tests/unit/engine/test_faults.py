@@ -5,6 +5,7 @@ import random
 import msgspec
 
 from shoal.engine import policies
+from shoal.engine.line import cycle as line_cycle
 from shoal.engine.line import judge as judging
 from shoal.engine.line import validate
 from shoal.engine.line.cycle import Cycle
@@ -77,7 +78,7 @@ def _no_gang_remembers(patch):
 @proven(without=_no_gang_remembers)
 def test_f015_two_gangs_do_not_evict_each_other_for_ever():
     """F15: borrowing and priority: A evicts B, B evicts A. Holds: a fixed point without outside change."""
-    world = World(1, quota=True, preemption=True, steps=200)
+    world = World(1, quota=True, preemption=True)
     for fact in (node("n", cpu=64),):
         world.nodes[fact.name] = fact
         world.tell(fact)
@@ -112,10 +113,11 @@ def test_f016_room_freed_for_a_preemptor_is_held_for_it():
 
 
 @proven(without=lambda patch: patch.setattr(Cycle, "_is_spent", property(lambda self: False)))
-def test_f018_a_cycle_has_a_step_budget():
+def test_f018_a_cycle_has_a_step_budget(monkeypatch):
     """F18: decision code whose cost explodes on odd input. Holds: a cycle ends within its budget; the rest follows."""
     shapes = [gang(f"g{n}", pods(1, cpu=f"{n + 1}m"), at=n) for n in range(40)]
-    judge = engine(node("n", cpu=8), *shapes, steps=7)
+    monkeypatch.setattr(line_cycle, "STEPS", 7)
+    judge = engine(node("n", cpu=8), *shapes)
     first = judge.plan(1)
     assert len(first.admits) == 7 and first.unfinished
     rounds = 1

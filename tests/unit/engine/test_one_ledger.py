@@ -5,6 +5,7 @@ import msgspec
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Flavor, FlavorQuota, Limits, LocalQueue, ResourceGroup
 from shoal.engine.kueue import KueueSettings as QueueSettings
+from shoal.engine.kueue.cycle import planner
 
 from .build import admitted, engine, gang, held, node, pod, pods, why
 
@@ -84,8 +85,9 @@ def test_what_waits_for_quota_is_explained_by_its_queue():
     assert "cpu" in judge.explain("Workload/default/b").message
 
 
-def test_a_plan_over_quota_that_was_too_long_asks_for_another():
-    judge = Engine(queues=QueueSettings(step_budget=2))
+def test_a_plan_over_quota_that_was_too_long_asks_for_another(monkeypatch):
+    monkeypatch.setattr(planner, "MOST_CYCLES", 2)
+    judge = Engine(queues=QueueSettings())
     for fact in (node("n", cpu=9), *queues(), *(job(f"j{number}", pods(1), at=number) for number in range(5))):
         judge.update(fact)
     found = []

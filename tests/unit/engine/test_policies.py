@@ -76,15 +76,17 @@ def test_a_gang_that_may_not_be_preempted_stays():
     assert preempted(judge.plan(2)) == []
 
 
-def test_stopping_gangs_hold_their_room_until_their_pods_are_gone_unless_told_otherwise():
-    for early, starts in ((False, []), (True, ["next"])):
-        judge = engine(node("n", cpu=1), gang("leaving"), early_release=early)
-        judge.plan(1)
-        judge.update(pod("p", on="n", of="leaving"))
-        known = judge.gang("AppWrapper/default/leaving")
-        judge.update(msgspec.structs.replace(known, state="stopping"))
-        judge.update(gang("next", at=1))
-        assert admitted(judge.plan(2)) == starts
+def test_stopping_gangs_hold_their_room_until_their_pods_are_gone():
+    judge = engine(node("n", cpu=1), gang("leaving"))
+    judge.plan(1)
+    judge.update(pod("p", on="n", of="leaving"))
+    known = judge.gang("AppWrapper/default/leaving")
+    judge.update(msgspec.structs.replace(known, state="stopping"))
+    judge.update(gang("next", at=1))
+    assert admitted(judge.plan(2)) == []
+    judge.update(pod("p", on="n", of="leaving", phase="Succeeded"))
+    judge.update(msgspec.structs.replace(known, state="finished"))
+    assert admitted(judge.plan(3)) == ["next"]
 
 
 class ByName(Priority):

@@ -17,7 +17,7 @@ from tests.unit.local.parts import Cluster
 
 @cache
 def _definitions() -> list[bytes]:
-    wanted = ("ProvisioningRequest", "PodGroup")
+    wanted = ("ProvisioningRequest", "PodGroup", "Workload")
     return [msgspec.json.encode(crd) for crd in load_crds() if crd["spec"]["names"]["kind"] in wanted]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.api import gang as marks
 from shoal.api.kind import Kind
-from shoal.api.kinds import NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST
+from shoal.api.kinds import JOB, NODE, POD, POD_TEMPLATE, PROVISIONING_REQUEST, WORKLOAD
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -74,7 +74,9 @@ class Cluster:
         self, name: str, cpu: str = "1", gang: tuple[str, int] | None = None, gpus: int = 0, **more: Any
     ) -> Json:
         annotations = dict(more.pop("annotations", {}))
+        owner = more.pop("owner", None)
         if gang:
+            owner = owner or {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": gang[0], "uid": gang[0]}
             annotations |= {marks.GANG_UID: gang[0], marks.GANG_SIZE: str(gang[1]), marks.GANG_NAME: gang[0]}
         devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
         container = {
@@ -84,13 +86,30 @@ class Cluster:
             "resources": {"requests": {"cpu": cpu, **devices}, "limits": devices},
             **more.pop("container", {}),
         }
+        metadata: Json = {"name": name, "annotations": annotations, "labels": more.pop("labels", {})}
+        if owner:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        namespace = more.pop("namespace", "default")
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "annotations": annotations, "labels": more.pop("labels", {})},
+            "metadata": metadata,
             "spec": {"containers": [container], "restartPolicy": "Never", **more},
         }
-        return await self.client.create(POD, body, "default")
+        made: Json = await self.client.create(POD, body, namespace)
+        return made
+
+    async def workload(self, name: str) -> dict[str, Any]:
+        """A Job that a queue has started, with its Workload: what pods that it made have."""
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}}
+        body = {"metadata": {"name": name}, "spec": {"suspend": True, "template": template}}
+        job = await self.client.create(JOB, body, "default")
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
+        sets = [{"name": "main", "count": 1, "template": template}]
+        made = {"apiVersion": WORKLOAD.api_version, "kind": "Workload", "metadata": metadata, "spec": {"podSets": sets}}
+        await self.client.create(WORKLOAD, made, "default")
+        return {"owner": owner, "annotations": {"kueue.x-k8s.io/workload": name}}
 
     async def ask(self, name: str, count: int, kind: str = QUEUED, *, template: bool = True, **parameters: str) -> None:
         """A ProvisioningRequest for so many pods of one GPU each."""

@@ -387,11 +387,6 @@ async def _pod_group(cluster: Cluster, name: str, least: int) -> None:
 # --- gangs that lost pods
 
 
-def queued(name: str) -> Json:
-    """A pod that a queue started, of the Workload `name`."""
-    return {"kueue.x-k8s.io/workload": name}
-
-
 def in_order_of_age(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Families, "incomplete", lambda self, pending, size: [])
     monkeypatch.setattr(Families, "line", lambda self, pending, begun: sorted(pending, key=order))
@@ -403,9 +398,10 @@ async def test_f158_queued_jobs_that_lost_their_nodes_do_not_share_the_one_that_
     """F158: two queued jobs of four pods lost all of them; they were made again in turn, and room for one job comes
     back. Holds: one job has all its pods, the other none."""
     await cluster.begin(cluster.scheduler)
+    jobs = {name: await cluster.workload(name) for name in "ab"}
     for index in range(4):
-        for job in "ab":
-            await cluster.pod(f"{index}-{job}", annotations=queued(job))
+        for name, job in jobs.items():
+            await cluster.pod(f"{index}-{name}", **job)
     await cluster.waits("3-b", "no nodes available")
     await cluster.nodes("4")
     await cluster.until(lambda: _count_bound(cluster, 4))
@@ -418,7 +414,7 @@ async def test_f158_missing_pods_of_a_gang_go_before_anything_new(cluster: Clust
     """F158: two gangs lost some of their pods and a pod of higher priority is new; one node comes. Holds: the gang of
     which least is missing is whole again, the other gets what is left, the newcomer nothing."""
     marks: dict[str, Any] = {
-        one: {"gang": (one, 3)} if marked else {"annotations": queued(one)} for one in ("much", "little")
+        one: {"gang": (one, 3)} if marked else await cluster.workload(one) for one in ("much", "little")
     }
     await cluster.nodes("3")
     await cluster.begin(cluster.scheduler)

@@ -12,7 +12,7 @@ import yaml
 
 from shoal.api.quantity import amount
 from shoal.errors import BadInput, ShoalError
-from shoal.local import kubeconfigs
+from shoal.local import kubeconfigs, machine
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
@@ -439,3 +439,15 @@ def test_a_drained_raylet_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     log.rename(tmp_path / "elsewhere")
     log.symlink_to(tmp_path / "elsewhere")
     assert not raylife.was_drained(tmp_path)
+
+
+def test_doctor_says_what_each_missing_part_of_the_sandbox_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "may_use_namespaces", lambda: False)
+    monkeypatch.setattr(machine, "may_have_own_namespaces", lambda: False)
+    found = {one.name: one for one in machine.findings()}
+    assert not found["sandbox"].good and "user namespaces" in found["sandbox"].advice
+    assert "/tmp is shared" in found["own files"].detail
+    assert "moved" in found["own network"].detail
+    assert not found["own processes"].good
+    monkeypatch.setattr(machine, "may_use_namespaces", lambda: True)
+    assert all(one.good for one in machine.findings() if one.name.startswith("own "))

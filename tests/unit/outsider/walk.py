@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.cli import admission, get, queued
+from shoal.cli import admission
 from shoal.cli.cluster import judges, preparers
 from shoal.cli.installation import NAME, NAMESPACE, lease_rules, member_rules, rules
 from shoal.cli.why import explain_to
@@ -18,6 +18,8 @@ from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.multicluster import ClusterController
 from shoal.controllers.queues import QueueSettings
 from shoal.kube.client import Client
+from shoal.sdk import queued
+from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster, running
 from tests.planning import planned
 from tests.resting import rules_of
@@ -99,7 +101,7 @@ async def test_it_is_held_started_and_ended_with_the_rights_that_are_shipped() -
         await cluster.until(KIND, "second", lambda one: bool(one))
         await cluster.settled()
 
-        rows = {row["name"]: row for row in await get.rows_of(cluster.client, "default")}
+        rows = {row["name"]: row for row in await rows_of(cluster.client, "default")}
         assert (rows["first"]["kind"], rows["first"]["state"]) == ("TrainingRun", "Running")
         assert rows["second"]["state"] == "Queued" and "insufficient unused quota" in rows["second"]["reason"]
         others = await queued.other_kinds(cluster.client, await queued.workloads(cluster.client, "default"))
@@ -117,7 +119,7 @@ async def test_it_is_held_started_and_ended_with_the_rights_that_are_shipped() -
 
 async def test_admission_webhook_and_rights_of_a_hub_know_it() -> None:
     async with running(with_builtin=False) as cluster:
-        assert RESOURCE in judges(cluster.client) and RESOURCE in preparers()
+        assert RESOURCE in judges(cluster.client) and RESOURCE in preparers(cluster.client)
     configured = str(admission.configurations("shoal-system", "", queues=True))
     assert f"'{KIND.plural}'" in configured and f"'{KIND.group}'" in configured
     assert any(rule["apiGroups"] == [KIND.group] and rule["resources"] == [KIND.plural] for rule in member_rules())

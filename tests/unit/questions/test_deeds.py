@@ -12,8 +12,9 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.api.quantity import amounts as read_amounts
 from shoal.api.quantity import show
-from shoal.cli import gangs, why
+from shoal.cli import why
 from shoal.engine import Engine
+from shoal.sdk import gangs
 from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, condition, flavor, job, local_queue, make, name_of, true

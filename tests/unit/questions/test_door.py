@@ -13,13 +13,14 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.kind import Key
 from shoal.api.meta import Json
-from shoal.cli import asking, gangs, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.questions import desk, readers
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, Invalid
 from shoal.kube.transport import Request, Response, Stream, Transport
+from shoal.sdk import asking, gangs
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned

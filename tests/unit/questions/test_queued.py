@@ -6,7 +6,8 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.cli import gangs, why
+from shoal.cli import why
+from shoal.sdk import gangs
 from tests.cluster import Cluster
 from tests.unit.queues.build import job, local_queue, make, name_of, true
 

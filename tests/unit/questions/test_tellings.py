@@ -8,11 +8,13 @@ from click.testing import CliRunner
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.cli import gangs, get, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.engine import Engine
 from shoal.engine.explain import holding
 from shoal.engine.model import Explanation
+from shoal.sdk import gangs, rows
+from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned
@@ -124,7 +126,7 @@ async def test_an_unqueued_ray_cluster_says_which_pod_waits_and_why(
     assert told["pendingPods"] == [{"name": "large-worker", "message": "0/1 nodes are available: 1 Insufficient cpu."}]
     why._print(told)
     assert "pod large-worker: 0/1 nodes are available" in capsys.readouterr().out
-    (row,) = await get.rows_of(quiet.client, "default")
+    (row,) = await rows_of(quiet.client, "default")
     assert row["reason"] == "1 of 2 pods pending: large-worker: 0/1 nodes are available: 1 Insufficient cpu."
 
 
@@ -152,7 +154,7 @@ def test_what_has_ended_says_when(kind: Kind, status: Json, ended: str) -> None:
     metadata = {"name": "x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u"}
     obj = {"metadata": metadata, "status": status}
     assert gangs.ended_at(kind, obj) == ended
-    row = get.row(kind, obj, None, [])
+    row = rows.row(kind, obj, None, [])
     assert row.get("ended", "") == ended
 
 

@@ -103,7 +103,13 @@ def ray_job(name: str, workers: int = 2, *, queue: str = "user-queue", **request
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
         "metadata": {"name": name, "namespace": "default", "labels": {QUEUE: queue}},
-        "spec": {"entrypoint": "true", "shutdownAfterJobFinishes": True, "suspend": True, "rayClusterSpec": cluster},
+        "spec": {
+            "entrypoint": "true",
+            "shutdownAfterJobFinishes": True,
+            "submissionMode": "K8sJobMode",  # as the API server fills it in
+            "suspend": True,
+            "rayClusterSpec": cluster,
+        },
     }
 
 

@@ -10,13 +10,14 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
-from shoal.controllers.queues import admission, placement, queue_status
+from shoal.controllers.queues import admission, queue_status
 from shoal.controllers.queues.jobs.ray import RayJobs
+from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.kube.errors import Forbidden, Invalid
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, ray_job, true
+from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said, true
 from tests.unit.queues.conftest import decide
 
 CLASS = "kueue.x-k8s.io/priority-class"
@@ -29,7 +30,7 @@ async def judged(quiet: Cluster) -> Cluster:
     found = quiet.server.admission
     found.judges.update(composition.judges(quiet.client))
     found.status_judges.update(composition.status_judges())
-    found.preparers.update(composition.preparers())
+    found.preparers.update(composition.preparers(quiet.client))
     found.updaters.update(composition.updaters())
     return quiet
 
@@ -315,22 +316,19 @@ async def test_a_priority_class_is_changed_and_not_removed(judged: Cluster) -> N
 
 
 def _passes_topology_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(placement, "problems", lambda templates: [])
+    patch.setattr(PlacingStep, "objection", lambda self, pod_set, flavor, resources: "")
 
 
 @proven(without=_passes_topology_over)
-async def test_f165_a_topology_that_is_required_is_never_passed_over(judged: Cluster) -> None:
-    """F165: a queued job demands a topology, and these queues place nothing by it. Holds: the job is refused, and
-    the annotation is named."""
+async def test_f165_a_topology_that_is_required_is_never_passed_over(cluster: Cluster) -> None:
+    """F165: a queued job demands a topology, and no flavor of its queue has one. Holds: the job waits and is told so;
+    it never starts just anywhere."""
     kept = job("train")
     kept["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "rack"}}
-    with pytest.raises(Forbidden, match=REQUIRED):
-        await make(judged, kept)
-    on_ray = ray_job("ray", 1)
-    group = on_ray["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]
-    group.setdefault("metadata", {})["annotations"] = {REQUIRED: "rack"}
-    with pytest.raises(Invalid, match=REQUIRED):
-        await make(judged, on_ray)
+    (made,) = await make(cluster, kept)
+    waiting = await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "QuotaReserved")[0] != "")
+    assert said(waiting, "QuotaReserved")[:2] == ("False", "NoMatchingFlavor")
+    assert 'Flavor "default-flavor" does not support TopologyAwareScheduling' in said(waiting, "QuotaReserved")[2]
 
 
 def test_what_has_no_effect_draws_a_warning() -> None:
@@ -340,13 +338,11 @@ def test_what_has_no_effect_draws_a_warning() -> None:
     template["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "one"}]
     verdict = admission.validate(asked("Job", "batch", wished))
     assert verdict.allowed
-    assert ["podset-preferred-topology" in verdict.warnings[0], "resourceClaims" in verdict.warnings[1]] == [True, True]
+    (warning,) = verdict.warnings
+    assert "resourceClaims" in warning
     assert admission.validate(asked("Job", "batch", wished, wished)).warnings == ()
-    own = workload()
-    own["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
-    assert "topologyRequest.required" in admission.validate(asked("Workload", "kueue.x-k8s.io", own)).warnings[0]
     named = flavor(topologyName="racks", nodeLabels={"a": "b"})
-    assert "topologyName" in admission.validate(asked("ResourceFlavor", "kueue.x-k8s.io", named)).warnings[0]
+    assert admission.validate(asked("ResourceFlavor", "kueue.x-k8s.io", named)).warnings == ()
     unqueued = {**wished, "metadata": {"name": "loose"}}
     assert admission.validate(asked("Job", "batch", unqueued)).warnings == ()
 
@@ -356,8 +352,10 @@ def test_the_submitter_has_kuberays_name_in_the_workload() -> None:
     beside["spec"]["submissionMode"] = "SidecarMode"
     head = RayJobs().pod_sets(beside)[0]["template"]["spec"]["containers"]
     assert [one["name"] for one in head][-1] == "ray-job-submitter"
-    apart = RayJobs().pod_sets(ray_job("train", 1))[-1]["template"]["spec"]["containers"]
-    assert [one["name"] for one in apart] == ["ray-job-submitter"]
+    apart = ray_job("train", 1)
+    apart["spec"]["submissionMode"] = "K8sJobMode"
+    containers = RayJobs().pod_sets(apart)[-1]["template"]["spec"]["containers"]
+    assert [one["name"] for one in containers] == ["ray-job-submitter"]
 
 
 async def test_our_own_writes_pass_the_judges(judged: Cluster) -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.queues import QueueSettings, provisioning, requests
-from shoal.controllers.queues.checks import steps
+from shoal.controllers.queues import QueueSettings
+from shoal.controllers.queues.checks import provisioning, requests, steps
 from shoal.kube.clock import SystemClock
 from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster
@@ -252,7 +253,7 @@ async def test_f090_no_request_is_left_after_the_end(checked: Cluster) -> None:
 def templates_later(monkeypatch: pytest.MonkeyPatch) -> None:
     made = provisioning.Provisioning._make
 
-    async def make_one(self: provisioning.Provisioning, kind: Kind, body: Json, workload: Json) -> Json:
+    async def make_one(self: provisioning.Provisioning, kind: Kind, body: Json, workload: Workload) -> Json:
         return body if kind == kinds.POD_TEMPLATE else await made(self, kind, body, workload)
 
     monkeypatch.setattr(provisioning.Provisioning, "_make", make_one)

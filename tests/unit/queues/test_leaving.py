@@ -272,10 +272,10 @@ async def test_f014_an_admitted_gang_that_stays_suspended_is_found(
     clock = asyncio.get_running_loop()
     begun: list[float] = []
 
-    async def loses(self: reconciler.QueueReconciler, draft: object, kind: object, found: Json) -> None:
+    async def loses(self: reconciler.QueueReconciler, workload: object, kind: object, found: Json) -> None:
         begun.append(clock.time())
         if clock.time() > begun[0] + 1.0:  # until then as if the controller had not come back to it
-            await started(self, draft, kind, found)  # type: ignore[arg-type]
+            await started(self, workload, kind, found)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reconciler.QueueReconciler, "_start", loses)
     (made,) = await make(quiet, job("train"))

@@ -195,7 +195,7 @@ async def test_an_unknown_priority_class_is_said_and_waited_for(cluster: Cluster
 async def test_on_one_machine_the_server_itself_holds_a_labelled_job_and_refuses_what_cannot_be_held(
     cluster: Cluster,
 ) -> None:
-    cluster.server.admission.preparers.update(preparers())
+    cluster.server.admission.preparers.update(preparers(cluster.client))
     cluster.server.admission.judges.update(judges(cluster.client))
     loose = ray_job("train", 1)
     del loose["spec"]["suspend"]

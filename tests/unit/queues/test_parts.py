@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from shoal.api.codec import typed
+from shoal.api.kueue import ProvisioningRequestConfig
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
-from shoal.controllers.queues import admission, names, requests
+from shoal.controllers.queues import admission, names
+from shoal.controllers.queues.checks import requests
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.controllers.queues.names import attempt_of, request_name, template_name, workload_name
@@ -124,13 +128,18 @@ def test_pods_that_no_controller_will_start_any_more_need_no_quota(
 # --- requests for nodes
 
 
-def workload(*sets: tuple[str, int, Json]) -> Json:
+def workload(*sets: tuple[str, int, Json], **annotations: str) -> Workload:
     pod_sets = [{"name": name, "count": count, "template": one} for name, count, one in sets]
-    return {"metadata": {"name": "w", "namespace": "default", "uid": "u"}, "spec": {"podSets": pod_sets}}
+    metadata = {"name": "w", "namespace": "default", "uid": "u", "annotations": annotations}
+    return typed({"metadata": metadata, "spec": {"podSets": pod_sets}}, Workload)
 
 
-def infos(made: Json) -> list[InjectedInfo]:
-    return [InjectedInfo(name=one["name"], count=one["count"]) for one in made["spec"]["podSets"]]
+def config_with(**spec: Any) -> ProvisioningRequestConfig:
+    return typed(provisioning_config(**spec), ProvisioningRequestConfig)
+
+
+def infos(made: Workload) -> list[InjectedInfo]:
+    return [InjectedInfo(name=one.name, count=one.count) for one in made.spec.pod_sets]
 
 
 GPU = template(cpu="1", nvidia_com_gpu="1")
@@ -153,13 +162,13 @@ def test_only_pods_that_use_a_managed_resource_are_asked_room_for(
 ) -> None:
     made = workload(("head", 1, CPU), ("a", 2, GPU), ("none", 0, GPU), ("b", 3, GPU))
     spec: dict[str, Any] = {"managedResources": managed} | ({"podSetMergePolicy": policy} if policy else {})
-    wanted = requests.wanted_pod_sets(made, provisioning_config(**spec), infos(made))
+    wanted = requests.wanted_pod_sets(made, config_with(**spec), infos(made))
     assert [(one.name, one.count) for one in wanted] == expected
 
 
 def test_pod_sets_that_were_merged_all_get_the_annotations() -> None:
     made = workload(("a", 2, GPU), ("b", 3, GPU))
-    config = provisioning_config(podSetMergePolicy="IdenticalPodTemplates")
+    config = config_with(podSetMergePolicy="IdenticalPodTemplates")
     wanted = requests.wanted_pod_sets(made, config, infos(made))
     request = {
         "metadata": {"name": "w-nodes-1"},
@@ -172,9 +181,8 @@ def test_pod_sets_that_were_merged_all_get_the_annotations() -> None:
 
 
 def test_limits_stand_in_for_requests_and_parameters_come_from_the_job() -> None:
-    made = workload(("a", 2, GPU))
-    made["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/ValidUntilSeconds": "60", "other": "x"}
-    config = provisioning_config(parameters={"ValidUntilSeconds": "0", "kept": "yes"})
+    made = workload(("a", 2, GPU), **{"provreq.kueue.x-k8s.io/ValidUntilSeconds": "60", "other": "x"})
+    config = config_with(parameters={"ValidUntilSeconds": "0", "kept": "yes"})
     templates, request = requests.objects(made, "nodes", 1, config, requests.wanted_pod_sets(made, config, infos(made)))
     assert request["spec"]["parameters"] == {"ValidUntilSeconds": "60", "kept": "yes"}
     resources = templates[0]["template"]["spec"]["containers"][0]["resources"]
@@ -192,7 +200,7 @@ def test_a_failed_request_is_tried_again_ever_later(attempt: int, retries: int, 
         "status": {"conditions": [{"type": "Failed", "status": "True", "message": "none"}]},
     }
     check = {"name": "nodes", "state": "Pending", "retryCount": retries}
-    found = requests.answer(request, attempt, check, provisioning_config(), [], admitted=False, jitter=lambda: 0.0)
+    found = requests.answer(request, attempt, check, config_with(), [], admitted=False, jitter=lambda: 0.0)
     assert (found.state, found.requeue_after) == (state, wait)
 
 
@@ -215,6 +223,14 @@ def running(made: Json) -> Json:
     return {**made, "spec": {**made["spec"], "suspend": False}}
 
 
+def test_each_cluster_of_a_ray_service_waits_in_the_queue_by_itself() -> None:
+    """The second cluster of an upgrade asks for its own quota, while the first serves."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "web", "uid": "1", "controller": True}
+    made = {"metadata": {**ray_job("web")["metadata"], "ownerReferences": [owner]}, "spec": {"suspend": False}}
+    changed = admission.prepare(review("RayCluster", "ray.io", made)).changed
+    assert changed is not None and changed["spec"]["suspend"] is True
+
+
 def test_a_labelled_job_begins_suspended_and_only_once() -> None:
     made = running(ray_job("train"))
     changed = admission.prepare(review("RayJob", "ray.io", made)).changed
@@ -224,9 +240,7 @@ def test_a_labelled_job_begins_suspended_and_only_once() -> None:
     plain = copy.deepcopy(made)
     del plain["metadata"]["labels"]
     assert admission.prepare(review("RayJob", "ray.io", plain)).changed is None
-    child = copy.deepcopy(made)
-    child["metadata"]["ownerReferences"] = [{"apiVersion": "ray.io/v1", "kind": "RayJob", "controller": True}]
-    assert admission.prepare(review("RayJob", "ray.io", child)).changed is None
+    assert admission.prepare(review("RayJob", "ray.io", made), child=True).changed is None
     chosen = copy.deepcopy(made)
     chosen["spec"]["clusterSelector"] = {"ray.io/cluster": "mine"}
     assert admission.prepare(review("RayJob", "ray.io", chosen)).changed is None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.api.codec import typed
 from shoal.api.gang import PREEMPTED_FOR
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import Draft
@@ -35,7 +37,7 @@ def evicted(message: str, annotation: str = "", reason: str = "Preempted") -> Js
     ],
 )
 def test_the_preemptor_is_read_from_what_is_stored_for_this_eviction(workload: Json, expected: str) -> None:
-    assert preemptor_of(workload) == expected
+    assert preemptor_of(typed(workload, Workload)) == expected
 
 
 def test_what_a_preemption_stores_is_read_back() -> None:
@@ -43,4 +45,4 @@ def test_what_a_preemption_stores_is_read_back() -> None:
     draft = Draft(workload, 1_800_000_000_000_000)
     steps.preempt(draft, "InClusterQueue", "it makes way", "uid-of-the-other")
     stored = {"metadata": {**workload["metadata"], "annotations": draft.annotations}, "status": draft.status}
-    assert preemptor_of(stored) == "uid-of-the-other"
+    assert preemptor_of(typed(stored, Workload)) == "uid-of-the-other"

@@ -9,13 +9,16 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.kueue_told import PODS_MISSING
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.cli import gangs, get, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings, recovery
 from shoal.engine.line.recovery import Recovery
 from shoal.kube.clock import SystemClock
+from shoal.sdk import gangs
+from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.patience import PATIENCE
@@ -153,7 +156,7 @@ async def test_get_and_why_say_how_many_pods_are_missing_and_why(hasty: None) ->
             await cluster.client.patch(kinds.POD, name, "default", change, subresource="status")
         told = f"3 of its 4 pods have no node: {text}"
         await cluster.until(kinds.WORKLOAD, name_of(second), lambda one: said(one, PODS_MISSING)[2] == told)
-        rows = {row["name"]: row for row in await get.rows_of(cluster.client, "default")}
+        rows = {row["name"]: row for row in await rows_of(cluster.client, "default")}
         assert (rows["second"]["state"], rows["second"]["reason"]) == ("Incomplete", told)
         found = await why.explain_to(cluster.client, gangs.kinds_called("job"), "first", "default")
         assert (found["state"], found["message"]) == ("incomplete", f"1 of its 4 pods have no node: {text}")
@@ -162,10 +165,10 @@ async def test_get_and_why_say_how_many_pods_are_missing_and_why(hasty: None) ->
 
 
 def starts_its_clock_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = recovery.Incomplete.told
+    update = recovery.Incomplete.update
 
-    def from_now(self: recovery.Incomplete, workload: Json) -> None:
-        told(self, workload)
+    def from_now(self: recovery.Incomplete, workload: Workload) -> None:
+        update(self, workload)
         for uid, (_, known) in self._since.items():
             self._since[uid] = (SystemClock().now(), known)
 

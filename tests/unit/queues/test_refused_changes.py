@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.codec import typed
 from shoal.api.kind import Kind
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.controllers.queues import admission, workloads
 from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
@@ -239,10 +241,14 @@ def test_a_stored_workload_has_defaults_that_its_job_leaves_out() -> None:
     recorded = stored[0]["template"]["spec"]["containers"][0]
     recorded["ports"][0]["protocol"] = "TCP"
     recorded["env"][0]["valueFrom"]["secretKeyRef"]["name"] = ""
-    workload = {"spec": {"podSets": stored}}
-    assert workloads.is_same_shape(pod_sets, workload, admitted=False)
+
+    def is_same() -> bool:
+        workload = typed({"spec": {"podSets": stored}}, Workload)
+        return workloads.is_same_shape(pod_sets, workload, admitted=False)
+
+    assert is_same()
     recorded["ports"][0]["protocol"] = "UDP"
-    assert not workloads.is_same_shape(pod_sets, workload, admitted=False)
+    assert not is_same()
     recorded["ports"][0]["protocol"] = "TCP"
     recorded["resources"]["requests"]["cpu"] = "2"
-    assert not workloads.is_same_shape(pod_sets, workload, admitted=False)
+    assert not is_same()

@@ -9,15 +9,17 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.booking import BOOKING, BookedPods, Booking, written
+from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
-from shoal.cli import gangs, why
+from shoal.cli import why
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.engine.model import Gang
 from shoal.kube.clock import SystemClock
+from shoal.sdk import gangs
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned
@@ -72,7 +74,7 @@ async def test_a_queued_job_waits_for_room_that_an_appwrapper_holds(roomy: Clust
 def counts_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     gang = QueueFacts.gang
 
-    def weightless(self: QueueFacts, workload: Json) -> Gang:
+    def weightless(self: QueueFacts, workload: Workload) -> Gang:
         return msgspec.structs.replace(gang(self, workload), supply="off")
 
     monkeypatch.setattr(QueueFacts, "gang", weightless)

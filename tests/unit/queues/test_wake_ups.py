@@ -249,6 +249,11 @@ CHANGES: dict[Kind, tuple[str, Json, set[str]]] = {
         {"spec": {"nodeLabels": {"zone": "a"}}},
         {"Flavor", "status of ClusterQueue", "status of LocalQueue"},
     ),
+    kinds.TOPOLOGY: (
+        "racks",
+        {"spec": {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "kubernetes.io/hostname"}]}},
+        {"TopologyFact", "status of ClusterQueue", "status of LocalQueue"},
+    ),
     kinds.LOCAL_QUEUE: (
         "user-queue",
         {"spec": {"stopPolicy": "Hold"}},
@@ -289,6 +294,10 @@ async def test_a_change_is_heard_by_all_that_depend_on_it(
         (kinds.PRIORITY_CLASS, {"metadata": {"name": "usual"}, "value": 0}),
         (kinds.LIMIT_RANGE, {"metadata": {"name": "small"}, "spec": {"limits": []}}),
         (kinds.RUNTIME_CLASS, {"metadata": {"name": "boxed"}, "handler": "boxed"}),
+        (
+            kinds.TOPOLOGY,
+            {"metadata": {"name": "racks"}, "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}},
+        ),
     ):
         if other == kind:
             await quiet.create(other, {"apiVersion": other.api_version, "kind": other.kind, **body})

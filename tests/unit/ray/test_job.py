@@ -521,3 +521,13 @@ async def test_a_sidecar_that_may_restart_fails_with_its_second_restart_unless_r
     assert [one["jobDeploymentStatus"] for one in stages] == stages_then
     if stages_then[2] == "Failed":
         assert (stages[2]["reason"], "restarted 2 times" in stages[2]["message"]) == ("SubmissionFailed", True)
+
+
+async def test_a_submitter_that_hangs_does_not_keep_an_ended_job_running(stage):
+    """Also when the dashboard has gone away since Ray said that the job has ended."""
+    await started(stage, mode="K8sJobMode")
+    stage.dashboard.info = {"status": "SUCCEEDED", "message": "done", "end_time": stage.clock.now() // 1000}
+    assert (await passes(stage, 1))["jobDeploymentStatus"] == "Running"
+    stage.dashboard.info = {"error": "the dashboard does not answer"}
+    status = await passes(stage, 301)
+    assert (status["jobDeploymentStatus"], status["reason"]) == ("Complete", progress.GRACE_EXCEEDED)

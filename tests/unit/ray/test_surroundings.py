@@ -303,3 +303,13 @@ async def test_an_ingress_follows_its_options_and_goes_with_them():
     assert first["rules"][0]["host"] == "pond.example" and first["tls"]
     assert plain[0]["rules"][0].get("host") is None and not plain[0].get("tls")
     assert gone == []
+
+
+def test_a_pod_whose_ray_ended_for_good_is_not_ready_whatever_its_condition_says():
+    from shoal.controllers.ray.pods import observed
+
+    ended = {"name": "ray-worker", "state": {"terminated": {"exitCode": 1}}}
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [ended]}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "ray-worker"}]}, "status": status}
+    assert not observed.is_ready(pod)
+    assert observed.is_ready({**pod, "spec": {**pod["spec"], "restartPolicy": "Always"}})

@@ -64,9 +64,14 @@ def test_what_will_disappoint_is_a_warning():
     assert "512Mi" in verdict.warnings[0]
 
 
-def test_who_creates_what_is_only_stored_is_told():
-    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "serve"}, "spec": {}}
-    verdict = validate(asked(service))
-    assert verdict.allowed
-    assert "does not run it yet" in verdict.warnings[0]
-    assert validate(asked({**service, "spec": {"suspend": True}}, old=service)).warnings == ()
+def test_services_and_cron_jobs_that_cannot_work_are_refused():
+    config = ray_cluster()["spec"]
+    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "serve"}}
+    assert validate(asked({**service, "spec": {"rayClusterConfig": config}})).allowed
+    refused = validate(asked({**service, "spec": {"rayClusterConfig": config, "upgradeStrategy": {"type": "Rolling"}}}))
+    assert not refused.allowed and "Spec.UpgradeStrategy.Type value Rolling is invalid" in refused.message
+    cron = {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": {"name": "nightly"}}
+    job = {"entrypoint": "true", "rayClusterSpec": config}
+    assert validate(asked({**cron, "spec": {"schedule": "@daily", "jobTemplate": job}})).allowed
+    refused = validate(asked({**cron, "spec": {"schedule": "TZ=UTC 0 0 * * *", "jobTemplate": job}}))
+    assert not refused.allowed and "use timeZone field instead" in refused.message

@@ -12,7 +12,7 @@ from shoal.api import kinds
 from shoal.api.crds import load_crds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper import status as statuses
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.kube.feed import Feed
 from tests.cluster import running
 from tests.faults import proven

@@ -51,7 +51,7 @@ class History:
     def __init__(self, seed: int, *, peaceful: bool = False, **how: Any) -> None:
         self.dice = dice = random.Random(seed)
         self.wide = dice.random() < 0.4
-        self.kueue = Kueue(KueueSettings(fair_sharing=dice.random() < 0.4, step_budget=2_000), **how)
+        self.kueue = Kueue(KueueSettings(fair_sharing=dice.random() < 0.4), **how)
         self.facts = wide_facts(dice) if self.wide else reclaiming_queues(dice)
         if peaceful:
             self.facts = [

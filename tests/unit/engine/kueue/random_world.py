@@ -89,7 +89,6 @@ def random_gang(chance: random.Random, number: int, queues: list[str]) -> Gang:
 def random_world(seed: int, **settings: Any) -> tuple[random.Random, World, list[str]]:
     chance = random.Random(seed)
     settings.setdefault("fair_sharing", chance.random() < 0.5)
-    settings.setdefault("step_budget", 2_000)
     facts = random_facts(chance)
     world = World(*facts, **settings)
     return chance, world, [fact.name for fact in facts if isinstance(fact, ClusterQueue)]

@@ -22,7 +22,7 @@ from shoal.engine.kueue import (
     terms_of,
     unheard,
 )
-from shoal.engine.kueue.cycle import cycle, register
+from shoal.engine.kueue.cycle import cycle, planner, register
 from shoal.engine.kueue.cycle.cycle import QueueCycle
 from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.kueue.cycle.register import Register
@@ -107,7 +107,7 @@ def without_noticing_rest(patch: pytest.MonkeyPatch) -> None:
 @proven(without=without_noticing_rest)
 def test_f018_a_head_that_cannot_be_served_does_not_keep_the_plan_busy():
     """F18: a standalone strict queue whose head never fits. Holds: the plan ends after a few cycles, others go on."""
-    world = World(queue("stuck", 1, strategy="StrictFIFO"), queue("free", 5), step_budget=500)
+    world = World(queue("stuck", 1, strategy="StrictFIFO"), queue("free", 5))
     world.tell(gang("huge", "stuck", cpu=9), *(gang(f"small-{n}", "free") for n in range(5)))
     decisions = world.plan()
     assert len(decisions.reserved) == 5 and not decisions.warnings
@@ -389,8 +389,9 @@ def test_a_cohort_cycle_stops_only_its_own_members():
     assert world.running() == {"one", "two"}
 
 
-def test_a_plan_that_runs_out_of_steps_says_so_and_goes_on_next_time():
-    kueue = Kueue(KueueSettings(step_budget=2))
+def test_a_plan_that_runs_out_of_steps_says_so_and_goes_on_next_time(monkeypatch):
+    monkeypatch.setattr(planner, "MOST_CYCLES", 2)
+    kueue = Kueue(KueueSettings())
     for fact in (Namespace(name="default"), Flavor(name="default"), queue("a", 9)):
         kueue.update(fact)
     kueue.update(LocalQueue(namespace="default", name="a", cluster_queue="a"))

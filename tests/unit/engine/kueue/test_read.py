@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.api.codec import typed
+from shoal.api.kueue import ClusterQueue
+from shoal.api.kueue_convert import upgrade
+from shoal.api.kueue_workload import Workload
 from shoal.engine.kueue import Limits, read
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import UNLIMITED, FlavorResource, order_time, terms_of
@@ -12,12 +16,17 @@ from shoal.engine.kueue.facts import UNLIMITED, FlavorResource, order_time, term
 def workload(status=None, *, metadata=None, **spec):
     pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]}
     spec.setdefault("podSets", [{"name": "main", "count": 3, "template": {"spec": pod}}])
-    return {
+    made = {
         "metadata": {"name": "w", "namespace": "ns", "uid": "u", "creationTimestamp": "2030-01-01T00:00:00Z"}
         | (metadata or {}),
         "spec": {"queueName": "q", **spec},
         "status": status or {},
     }
+    return typed(made, Workload)
+
+
+def cluster_queue(**spec):
+    return typed(upgrade({"kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec}), ClusterQueue)
 
 
 def condition(kind, status="True", reason="", at="2030-01-01T00:10:00Z"):
@@ -88,13 +97,13 @@ def test_checks_and_back_off():
 def test_a_quota_past_64_bits_is_unlimited():
     quota = {"name": "cpu", "nominalQuota": "1E", "borrowingLimit": "2", "lendingLimit": "500m"}
     group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}
-    queue = read.cluster_queue({"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group]}})
+    queue = read.cluster_queue(cluster_queue(resourceGroups=[group]))
     assert queue.groups[0].flavors[0].limits["cpu"] == Limits(UNLIMITED, 2000, 500)
 
 
 def test_older_spellings_of_cohort_and_fungibility():
     spec = {"cohort": "team", "flavorFungibility": {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}}
-    queue = read.cluster_queue({"metadata": {"name": "cq"}, "spec": spec})
+    queue = read.cluster_queue(cluster_queue(**spec))
     assert queue.cohort == "team"
     assert (queue.fungibility.next_when_borrowing, queue.fungibility.next_when_preempting) == (False, False)
 

@@ -99,7 +99,7 @@ def wide_world(seed: int, **settings: Any) -> tuple[random.Random, World, list[A
     chance = random.Random(seed)
     settings.setdefault("fair_sharing", chance.random() < 0.4)
     facts = wide_facts(chance)
-    return chance, World(*facts, step_budget=3_000, **settings), facts
+    return chance, World(*facts, **settings), facts
 
 
 def queues_of(facts: list[Any]) -> list[str]:

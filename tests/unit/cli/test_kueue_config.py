@@ -1,0 +1,89 @@
+"""Kueue's configuration file as settings of ours: what is taken, what is named, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shoal.cli import choices, install, kueue_config
+from shoal.errors import BadInput
+
+FILE = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+namespace: kueue-system
+waitForPodsReady:
+  timeout: 10m
+  recoveryTimeout: 3m0s
+  blockAdmission: true
+  requeuingStrategy: {timestamp: Creation, backoffLimitCount: 5, backoffBaseSeconds: 30}
+fairSharing:
+  preemptionStrategies: [LessThanInitialShare]
+integrations:
+  frameworks: [batch/job, ray.io/rayjob]
+  labelKeysToCopy: [team, cost]
+resources:
+  excludeResourcePrefixes: [example.com/]
+objectRetentionPolicies:
+  workloads: {afterFinished: 24h}
+manageJobsWithoutQueueName: false
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "kueue.yaml").write_text(text)
+    return folder / "kueue.yaml"
+
+
+def test_what_has_a_meaning_becomes_settings_and_the_rest_is_named(tmp_path: Path) -> None:
+    found = kueue_config.read(written(tmp_path, FILE))
+    made = choices.queue_settings({}, choices.read(f"{name}={value}" for name, value in found.settings.items()))
+    assert made.pods_ready is not None
+    assert (made.pods_ready.timeout, made.pods_ready.recovery_timeout) == (600.0, 180.0)
+    assert made.pods_ready.block_admission and made.pods_ready.requeue_by == "Creation"
+    assert (made.pods_ready.backoff_limit, made.pods_ready.backoff_base) == (5, 30.0)
+    assert made.fair_sharing and made.preemption_strategies == ("LessThanInitialShare",)
+    assert made.copied_labels == ("team", "cost") and made.excluded_prefixes == ("example.com/",)
+    assert made.keep_finished_seconds == 86400.0
+    assert found.unused == ["namespace", "integrations.frameworks", "manageJobsWithoutQueueName"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_v1beta1_switches_parts_on_and_off(tmp_path: Path, enabled: bool) -> None:
+    parts = {"waitForPodsReady": {"enable": enabled, "timeout": "5m"}, "fairSharing": {"enable": enabled}}
+    text = json.dumps({"apiVersion": "config.kueue.x-k8s.io/v1beta1", "kind": "Configuration", **parts})
+    found = kueue_config.read(written(tmp_path, text))
+    taken = {"queues.fair_sharing": "true", "queues.pods_ready.timeout": "300"}
+    assert found == kueue_config.KueueConfig(taken if enabled else {}, [])
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("apiVersion: v1", "apiVersion must be config.kueue.x-k8s.io/v1beta1 or"),
+        (
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nwaitForPodsReady: {timeout: soon}",
+            "waitForPodsReady.timeout is no",
+        ),
+        ("a: [", "kueue.yaml"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        kueue_config.read(written(tmp_path, text))
+
+
+def test_an_installation_takes_the_file_and_options_win(tmp_path: Path) -> None:
+    file = str(written(tmp_path, FILE))
+    told = CliRunner().invoke(
+        install.command,
+        ["--image", "x", "--kueue-config", file, "--set", "queues.pods_ready.timeout=60", "--dry-run", "-o", "json"],
+    )
+    assert told.exit_code == 0, told.output
+    assert "without a meaning here: namespace, integrations.frameworks, manageJobsWithoutQueueName" in told.stderr
+    (deployment,) = (one for one in json.loads(told.stdout)["items"] if one["kind"] == "Deployment")
+    command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert "--set=queues.pods_ready.timeout=60" in command and "--set=queues.fair_sharing=true" in command

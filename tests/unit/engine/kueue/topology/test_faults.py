@@ -1,0 +1,103 @@
+"""Faults of topologies, and what holds here."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.api.labels import HOSTNAME
+from shoal.engine.kueue import Flavor, FlavorQuota, LocalQueue, ResourceGroup, Terms, TopologyFact
+from shoal.engine.kueue.cycle.register import Register
+from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.topology.ledger import TopologyLedger
+from shoal.engine.model import DomainShare, Gang, PodSet, PodSetAssignment, TopologyPlacement
+from tests.faults import proven
+from tests.unit.engine.kueue.topology.build import CPU, RACK, node
+from tests.unit.engine.kueue.world import World, gang, limits, queue
+
+ON_RACKS = (ResourceGroup(("cpu",), (FlavorQuota("racked", {"cpu": limits(100)}),)),)
+
+
+def racked(name: str, to: str, count: int, **more: object) -> Gang:
+    """A gang whose pods need one rack."""
+    pods = PodSet(name="main", count=count, requests={"cpu": CPU}, topology_request={"required": RACK})
+    return gang(name, to, pod_sets=(pods,), **more)
+
+
+def world(*queues: str, nodes: dict[str, str]) -> World:
+    """Queues that share racks: node name to its rack, two cpus each."""
+    made = World(*[queue(name, groups=ON_RACKS) for name in queues])
+    made.tell(Flavor(name="racked", topology="racks"))
+    made.tell(TopologyFact(name="racks", levels=(RACK, HOSTNAME)))
+    for name, rack in nodes.items():
+        made.tell(node(name, 2, {RACK: rack}))
+    for name in queues:
+        made.tell(LocalQueue(namespace="default", name=name, cluster_queue=name))
+    return made
+
+
+def placed_on(decisions: object) -> dict[str, dict[str, int]]:
+    reserved = [*decisions.reserved, *decisions.placed]  # type: ignore[attr-defined]
+    return {
+        entry.gang.rpartition("/")[2]: {
+            domain.values[-1]: domain.count for part in entry.assignment for domain in part.topology.domains
+        }
+        for entry in reserved
+    }
+
+
+def without_second_look(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TopologyLedger, "fits", lambda self, uses: True)
+
+
+@proven(without=without_second_look)
+def test_f260_two_queues_do_not_place_gangs_into_the_same_room():
+    """F260: heads of two queues choose the same rack in one cycle. Holds: the second is placed once more, elsewhere or
+    not at all; no node takes more than it has."""
+    both = world("a", "b", nodes={"x1": "x", "y1": "y"})
+    both.tell(racked("one", "a", 2))
+    both.tell(racked("two", "b", 2))
+    assert sorted(map(tuple, placed_on(both.plan()).values())) == [("x1",), ("y1",)]
+    tight = world("a", "b", nodes={"x1": "x"})
+    tight.tell(racked("one", "a", 2))
+    tight.tell(racked("two", "b", 2))
+    assert len(placed_on(tight.plan())) == 1
+
+
+def without_second_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueMember, "needs_places", property(lambda self: False))
+
+
+@proven(without=without_second_pass)
+def test_f261_pods_of_a_failed_node_are_placed_once_more_and_the_others_stay():
+    """F261: a node fails under a gang that needs one rack. Holds: its pods get another node of that rack, the others
+    keep theirs; without one the gang leaves instead of waiting in halves."""
+    lost = TopologyPlacement((HOSTNAME,), (DomainShare(("x1",), 2), DomainShare(("x2",), 2)))
+    given = PodSetAssignment(name="main", count=4, flavors={"cpu": "racked"}, usage={"cpu": 4 * CPU}, topology=lost)
+    terms = Terms(cluster_queue="a", unhealthy_nodes=("x1",))
+    runs = racked("train", "a", 4, state="admitted", assignment=(given,), details={"kueue": terms})
+    roomy = world("a", nodes={"x2": "x", "x3": "x", "y1": "y"})
+    roomy.tell(runs)
+    assert placed_on(roomy.plan()) == {"train": {"x2": 2, "x3": 2}}
+    tight = world("a", nodes={"x2": "x", "y1": "y"})
+    tight.tell(runs)
+    (displaced,) = tight.plan().displaced
+    assert displaced.message == "Workload was evicted as there was no replacement for unhealthy node(s): x1"
+
+
+def only_its_own_tree(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Register, "places_changed", lambda self, news: None)
+
+
+@proven(without=only_its_own_tree)
+def test_f263_places_that_become_free_are_heard_of_in_every_queue_that_shares_the_nodes():
+    """F263: a gang leaves its rack, and one of another queue without a common cohort waits for just that rack. Holds:
+    it is looked at again and starts."""
+    both = world("a", "b", nodes={"x1": "x"})
+    both.tell(racked("one", "a", 2))
+    assert placed_on(both.plan()) == {"one": {"x1": 2}}
+    both.tell(racked("two", "b", 2))
+    assert placed_on(both.plan()) == {}
+    why = both.kueue.explain("Workload/default/two")
+    assert why is not None and 'topology "racks" doesn\'t allow to fit any of 2 pod(s)' in why.message
+    both.finish("one")
+    assert placed_on(both.plan()) == {"two": {"x1": 2}}
