@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof texts crds docs docs-check docs-reference requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof texts image crds chart monitoring docs docs-check docs-reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,7 +64,7 @@ else
 	done
 endif
 
-attacks: setup ## attack a cluster as a hostile account and as a stranger; prints what was tried and refused
+attacks: setup ## attack a cluster as a hostile account, tenant, pod and member; prints what was tried and refused
 	@echo "— attacks"
 	@$(BIN)/python -m tests.attacks
 
@@ -94,6 +94,12 @@ texts: setup ## write tests/texts.txt, the list of every text that users can rea
 crds: setup ## write the CRDs from the types
 	@$(BIN)/python -m shoal.api.crds
 
+monitoring: setup ## write the dashboards and rules in monitoring/
+	@$(BIN)/python -m tools.monitoring
+
+chart: setup ## write charts/shoal from what shoal install applies
+	@$(BIN)/python -m tools.chart
+
 # An environment of its own: a reader of the code does not wait for it.
 .venv-docs/.ready: requirements-docs.txt
 	@echo "setting up .venv-docs (once, half a minute) …"
@@ -115,6 +121,15 @@ docs-check: setup ## run every command of the documentation against clusters of 
 requirements: setup ## pin and hash the packages again
 	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench --extra clients -o requirements.txt pyproject.toml
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | $(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate -o requirements-docs.txt -
+	@$(BIN)/python -m tools.image
+
+# Whichever of them is there; the base by its digest: make image BASE=docker.io/library/python:3.12-slim-bookworm@sha256:…
+BUILDER ?= $(firstword $(foreach one,buildah podman docker,$(if $(shell command -v $(one)),$(one))))
+IMAGE ?= shoal:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image: ## the controller's image; IMAGE=NAME:TAG, BUILDER=buildah|podman|docker, BASE=NAME@DIGEST
+	@test -n "$(BUILDER)" || { echo "error: none of buildah, podman and docker is there; install one, or set BUILDER"; exit 1; }
+	@$(BUILDER) build $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$$(git rev-parse HEAD) --tag $(IMAGE) .
+	@echo "built $(IMAGE); for a cluster: push it to your registry, then shoal install --image REGISTRY/$(IMAGE)"
 
 clean: ## remove the environment and caches of this folder
 	@rm -rf .venv .venv-docs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
