@@ -48,20 +48,35 @@ def cluster_config(version: str) -> Json:
 
 
 class Caller:
-    """Asks without a pause, a new connection each time, and remembers every answer."""
+    """Asks without a pause, a new connection each time, and remembers every answer since the first good one.
+
+    A node port begins to listen a moment after its Service is stored, as kube-proxy's does.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.answers: list[str] = []
+        self._answers: list[str] = []
+        self.answered = asyncio.Event()
+
+    @property
+    def answers(self) -> list[str]:
+        """By then it listens: whatever is lost after the first good answer is lost."""
+        good = (place for place, answer in enumerate(self._answers) if answer.startswith("200 "))
+        return self._answers[next(good, len(self._answers)) :]
+
+    @property
+    def lost(self) -> list[tuple[int, str]]:
+        return [(place, answer) for place, answer in enumerate(self.answers) if not answer.startswith("200 ")]
 
     async def ask_for_ever(self) -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
             while True:
                 try:
                     async with session.get(self._url, timeout=aiohttp.ClientTimeout(20)) as answer:
-                        self.answers.append(f"{answer.status} {await answer.text()}")
+                        self._answers.append(f"{answer.status} {await answer.text()}")
+                        self.answered.set()
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    self.answers.append(f"lost: {error!r}")
+                    self._answers.append(f"lost: {error!r}")
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +84,7 @@ async def called(url: str) -> AsyncIterator[Caller]:
     caller = Caller(url)
     task = asyncio.create_task(caller.ask_for_ever())
     try:
+        await asyncio.wait_for(caller.answered.wait(), READY_SECONDS)
         yield caller
     finally:
         task.cancel()
@@ -128,7 +144,8 @@ async def test_a_service_answers_while_it_is_upgraded(whole: Whole) -> None:
         await upgrade(whole, "two")
         await until(whole, lambda found: not pending(found).get("rayClusterName"))
 
-    print(f"{len(caller.answers)} requests, none lost")
+    print(f"{len(caller.answers)} requests, {len(caller.lost)} lost")
+    assert caller.lost == []
     assert len(caller.answers) > 100
     assert set(caller.answers) == {"200 one", "200 two"}
     assert caller.answers == sorted(caller.answers)  # never back to the first
