@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attacks import apiserver, member, pods, tenant
+from tests.attacks import apiserver, hub, member, pods, tenant
 from tests.attacks.attack import Room
 
-ROOMS: tuple[Room, ...] = (apiserver.ROOM, tenant.ROOM, member.ROOM, *pods.ROOMS)
+ROOMS: tuple[Room, ...] = (apiserver.ROOM, tenant.ROOM, member.ROOM, hub.ROOM, *pods.ROOMS)

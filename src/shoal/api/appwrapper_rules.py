@@ -49,6 +49,23 @@ def is_left_to_creation(error: FieldError, *, literally: bool = False) -> bool:
     return error.type == "Required" and error.path.endswith((".generictemplate", ".template", ".metadata.name"))
 
 
+def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
+    """Path and content of every wrapped object of a plain AppWrapper, whatever its dialect."""
+    spec = obj.get("spec") or {}
+    resources = spec.get("resources") or {}
+    lists = (
+        ("spec.resources.GenericItems", resources.get("GenericItems"), "generictemplate"),
+        ("spec.resources.Items", resources.get("Items"), "template"),
+        ("spec.components", spec.get("components"), "template"),
+    )
+    return [
+        (f"{path}[{index}].{field}", item[field])
+        for path, items, field in lists
+        for index, item in enumerate(items or ())
+        if isinstance(item, dict) and isinstance(item.get(field), dict)
+    ]
+
+
 def user_labels(name: str, uid: str) -> dict[str, str]:
     """The labels that name who created a v1beta2 AppWrapper; texts that leave nothing of a label have none."""
     found = zip(USER_LABELS, (sanitised(name), sanitised(uid)), strict=True)

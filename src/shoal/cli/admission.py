@@ -15,14 +15,13 @@ from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper.admission import webhook
-from shoal.controllers.appwrapper.admission.rights import Rights
 from shoal.controllers.planning.questions import readers
+from shoal.controllers.planning.rights import Rights, SendableKinds
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Rotation
 from shoal.kube.client import Client
-from shoal.kube.discovery import Discovery
 from shoal.kube.errors import KubeError
 from shoal.kube.health import METRICS, HealthServer
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
@@ -107,6 +106,7 @@ class WebhookReplica:
         *,
         as_creator: bool = False,
         supply: str = "fit",
+        unserved: tuple[str, ...] = (),
         health: HealthServer | None = None,
     ) -> None:
         self._client = client
@@ -115,7 +115,8 @@ class WebhookReplica:
         self._server = WebhookServer()
         self._presented = asyncio.Event()
         self._unproven = "the API server has not called it yet"
-        judge = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply)
+        known = SendableKinds(client, unserved)
+        judge = webhook.AppWrapperJudge(Rights(client), known, as_creator=as_creator, supply=supply)
         if health is not None:  # the same metrics, where a scraper's token is not sent in the clear
             self._server.answer(METRICS, health.metrics)
         self._server.admit(webhook.STAMP_PATH, webhook.stamp)

@@ -77,9 +77,15 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
-        gangs = wrapper_settings(self.settings)
+        gangs, clusters = wrapper_settings(self.settings), hub_settings(self.settings)
         self.server.admission.judges.update(
-            judges(self.client, ray_settings(self.settings), as_creator=gangs.create_as_creator, supply=gangs.supply)
+            judges(
+                self.client,
+                ray_settings(self.settings),
+                as_creator=gangs.create_as_creator,
+                supply=gangs.supply,
+                unserved=clusters.unserved_kinds,
+            )
         )
         self.server.admission.status_judges.update(status_judges())
         self.server.admission.preparers.update(preparers(self.client))
@@ -244,7 +250,7 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
         "ray": lambda: ray.run(client, of_ray, writes=writes),
         "gangs": lambda: run_gangs(writes, gangs, queues, of_ray),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
-        "clusters": lambda: run_clusters(writes, choices.cluster_settings({}, settings.gangs)),
+        "clusters": lambda: run_clusters(writes, hub_settings(settings)),
     }
 
 
@@ -272,6 +278,11 @@ async def run_clusters(writes: Writes, settings: ClusterSettings) -> None:
     await ClusterController(writes.client, settings, writes=writes).run()
 
 
+def hub_settings(settings: LocalSettings) -> ClusterSettings:
+    """What was chosen about several clusters."""
+    return choices.cluster_settings({"trust_unstamped": wrapper_settings(settings).trust_unstamped}, settings.gangs)
+
+
 def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
     """What was chosen about AppWrappers."""
     chosen = {
@@ -285,23 +296,29 @@ def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
 
 
 def judges(
-    client: Client, of_rays: RaySettings | None = None, *, as_creator: bool = False, supply: str = "fit"
+    client: Client,
+    of_rays: RaySettings | None = None,
+    *,
+    as_creator: bool = False,
+    supply: str = "fit",
+    unserved: tuple[str, ...] = (),
 ) -> dict[tuple[str, str], Judge]:
     """What refuses an object that can never work before it is stored, by group and resource: elsewhere, the webhooks.
 
     `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
-    `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD.
+    `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD. `unserved`: kinds that
+    only other clusters serve and that may be sent there.
     """
     from shoal.controllers import ray
     from shoal.controllers.appwrapper.admission import webhook
-    from shoal.controllers.appwrapper.admission.rights import Rights
+    from shoal.controllers.planning.rights import Rights, SendableKinds
     from shoal.controllers.queues import admission as queues
-    from shoal.kube.discovery import Discovery
 
     of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
     of_queues = queues.QueueAdmission(client).validate
     of_ray_in_queues = queues.first_refusal(of_queues, of_ray)
-    of_gangs = webhook.AppWrapperJudge(Rights(client), Discovery(client), as_creator=as_creator, supply=supply).validate
+    known = SendableKinds(client, unserved)
+    of_gangs = webhook.AppWrapperJudge(Rights(client), known, as_creator=as_creator, supply=supply).validate
     return {
         **dict.fromkeys(queues.PREPARED, of_queues),  # every kind of job that a queue may hold
         ("ray.io", "rayclusters"): of_ray_in_queues,

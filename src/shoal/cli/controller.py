@@ -149,10 +149,14 @@ def command(
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
     parts = parts_named(names, wrappers, choices.queue_settings({}, settings), of_ray, health, readiness)
+    with flag("--set"):
+        trusted = wrappers.trust_unstamped
+        hub = choices.cluster_settings(
+            {"namespace": namespace, "trust_unstamped": trusted, "stamps": "webhook"}, settings
+        )
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
-        hub = choices.cluster_settings({"namespace": namespace}, settings)
         parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes).run()
     asyncio.run(
         _run(
@@ -163,6 +167,7 @@ def command(
             webhooks,
             webhook_url,
             wrappers,
+            hub.unserved_kinds,
             of_ray,
             health,
             health_port,
@@ -287,6 +292,7 @@ async def _run(
     webhooks: bool,
     webhook_url: str,
     wrappers: AppWrapperSettings,
+    unserved: tuple[str, ...],
     of_ray: RaySettings,
     health: HealthServer,
     health_port: int,
@@ -308,9 +314,15 @@ async def _run(
         if webhooks:
             from shoal.cli.admission import WebhookReplica, certificate_hosts
 
-            hosts, as_creator = certificate_hosts(webhook_url), wrappers.create_as_creator
             admission = WebhookReplica(
-                client, namespace, hosts, of_ray, as_creator=as_creator, supply=wrappers.supply, health=health
+                client,
+                namespace,
+                certificate_hosts(webhook_url),
+                of_ray,
+                as_creator=wrappers.create_as_creator,
+                supply=wrappers.supply,
+                unserved=unserved,
+                health=health,
             )
             keep = admission.keep
             parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}

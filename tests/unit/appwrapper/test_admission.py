@@ -17,7 +17,7 @@ from shoal.api.meta import Json
 from shoal.cli.cluster import judges
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper.admission import webhook
-from shoal.controllers.appwrapper.admission.rights import Rights
+from shoal.controllers.planning.rights import Rights
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import ApiError, Forbidden, Invalid
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User

@@ -13,9 +13,9 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.admission import webhook
-from shoal.controllers.appwrapper.admission.rights import Rights
 from shoal.controllers.demand.pod_defaults import NOTHING
 from shoal.controllers.planning.caches import SharedCaches
+from shoal.controllers.planning.rights import Rights
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.transport import Request, Response

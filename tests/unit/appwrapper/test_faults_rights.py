@@ -13,7 +13,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.admission import webhook
-from shoal.controllers.appwrapper.admission.rights import Rights
+from shoal.controllers.planning.rights import Rights
 from shoal.controllers.planning.stamps import Stamps
 from shoal.kube.errors import KubeError
 from tests.cluster import Cluster

@@ -11,9 +11,10 @@ from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.appwrapper.admission import rights, webhook
-from shoal.controllers.appwrapper.admission.rights import Rights
+from shoal.controllers.appwrapper.admission import webhook
 from shoal.controllers.appwrapper.dispatch import Objects
+from shoal.controllers.planning import rights
+from shoal.controllers.planning.rights import Rights
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User

@@ -16,10 +16,10 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Kind
 from shoal.api.kinds import POD
 from shoal.api.meta import Json, Object
-from shoal.controllers.appwrapper.admission.rights import Rights, not_allowed, refused_kind
 from shoal.controllers.appwrapper.status.admission import Name, read
 from shoal.controllers.appwrapper.wrapped import templates_of, wrapped_names
 from shoal.controllers.planning.creators import Creator, creator_of
+from shoal.controllers.planning.rights import Rights, not_allowed, refused_kind
 from shoal.controllers.planning.words import printable
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import (

@@ -15,7 +15,6 @@ from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
 from shoal.api.gang import SUPPLY
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.times import parse_time
-from shoal.controllers.appwrapper.admission.rights import UNSTAMPED
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.status.admission import Name, StoredAdmission
@@ -25,6 +24,7 @@ from shoal.controllers.demand.app_wrapper import UNREADABLE, component_pod_sets,
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults
 from shoal.controllers.planning.creators import Creator, creator_of
+from shoal.controllers.planning.rights import UNSTAMPED
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 

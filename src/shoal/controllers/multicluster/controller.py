@@ -55,7 +55,7 @@ class ClusterController:
         self._recorder = Recorder(client, "shoal", clock=self.clock)
         self._writer = (writes or Writes(client, clock=self.clock)).writer("clusters")
         self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
-        self.hub = Hub(client, self.settings.namespace, self.clock)
+        self.hub = Hub(client, self.settings, self.clock)
         self.members = Members(
             self.hub,
             self.clusters,

@@ -73,7 +73,7 @@ class Dispatcher:
             return None
         if not await self._claim(workload, check, *found):
             return None
-        return await self._offer(workload, check)
+        return await self._offer(workload, check, *found)
 
     # --- offering
 
@@ -96,7 +96,7 @@ class Dispatcher:
         self._hub.jobs[kind.kind].note_write(made)
         return True
 
-    async def _offer(self, workload: Json, check: Json) -> float | None:
+    async def _offer(self, workload: Json, check: Json, kind: GangJob, job: Json) -> float | None:
         """All reachable clusters hold a copy, of which the first that is admitted wins."""
         names = self._hub.clusters_of(check["name"]) or ()
         usable = {
@@ -119,6 +119,9 @@ class Dispatcher:
             await self._answer(workload, check, "Pending", self._told(workload, names, usable))
             return None
         if not record.on:
+            if why := await self._hub.rights.refusal(kind.kind, job):
+                await self._answer(workload, check, "Rejected", why)
+                return None
             workload = await self._store(workload, record.next(self._clock.now(), tuple(usable)), held=True)
         elif missing := [name for name in usable if name not in record.on]:
             more = msgspec.structs.replace(record, on=(*record.on, *missing))

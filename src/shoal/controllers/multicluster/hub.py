@@ -14,7 +14,10 @@ from shoal.api.meta import Json
 from shoal.api.objects import controller_of, group_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import record_of
+from shoal.controllers.multicluster.rights import CreatorRights
+from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE
+from shoal.controllers.planning.stamps import Stamps
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
@@ -23,7 +26,7 @@ from shoal.kube.clock import Clock
 
 
 class Hub:
-    def __init__(self, client: Client, namespace: str, clock: Clock) -> None:
+    def __init__(self, client: Client, settings: ClusterSettings, clock: Clock) -> None:
         self.client = client
         self._clock = clock
         self._awaited = Awaited()
@@ -32,13 +35,17 @@ class Hub:
         )
         self.checks: Cache[Json] = self._cache(kinds.ADMISSION_CHECK)
         self.configs: Cache[Json] = self._cache(kinds.MULTIKUEUE_CONFIG)
-        self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=namespace)
+        self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=settings.namespace)
         self.namespaces: Cache[Json] = self._cache(kinds.NAMESPACE)
         self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, label_selector=QUEUE) for one in ALL}
+        unreadable = self._awaited.report(kinds.MUTATING_WEBHOOK, lambda trouble: trouble.reason in UNREADABLE)
+        self._stamps = Stamps(client, clock, settings.stamps, unreadable)
+        self.rights = CreatorRights(client, self._stamps, settings)
 
     @property
     def caches(self) -> list[Cache[Any]]:
-        return [self.workloads, self.checks, self.configs, self.secrets, self.namespaces, *self.jobs.values()]
+        stamps = [self._stamps.cache] if self._stamps.cache is not None else []
+        return [self.workloads, self.checks, self.configs, self.secrets, self.namespaces, *self.jobs.values(), *stamps]
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

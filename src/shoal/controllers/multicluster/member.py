@@ -268,6 +268,7 @@ class Member:
             return
         await self._check_way(workload)
         kind, body = self._job_body(workload)
+        await self._check_rights(workload)
         await self._create(kind.kind, body, workload)
         log.info("cluster %s: %s %s is released", self.name, kind.kind.kind, key_of(body))
 
@@ -301,6 +302,12 @@ class Member:
         raise RefusedByMember(
             f"namespace {name} does not take gangs from this hub's: annotate it with {words.HUB_NAMESPACE}"
         )
+
+    async def _check_rights(self, workload: Json) -> None:
+        """Directly before the job is made: what was allowed when it was offered may have been revoked."""
+        found = self._hub.job_of(workload)
+        if found is not None and (why := await self._hub.rights.refusal(found[0].kind, found[1])):
+            raise RefusedByMember(why)
 
     # --- parts
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from shoal.controllers.planning.rights import listed_kind
+from shoal.controllers.planning.stamps import By
+from shoal.errors import BadInput
 from shoal.kube.bounded import AnswerLimits
 
 
@@ -29,3 +32,17 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     another one do not."""
     origin: str = ""
     """Mark of this hub on its copies; empty: from the UID of its `kube-system` namespace."""
+    unserved_kinds: tuple[str, ...] = ()
+    """Kinds that only members serve and AppWrappers may wrap, as PLURAL.GROUP/KIND; their creators need the right to
+    create them at the hub."""
+    trust_unstamped: bool = False
+    """Send AppWrappers whose creator no admission recorded. As the setting of AppWrappers, unless it is set here."""
+    stamps: By = "server"
+    """What records the creator of an AppWrapper at the hub."""
+
+    def __post_init__(self) -> None:
+        for text in self.unserved_kinds:
+            try:
+                listed_kind(text)
+            except BadInput as error:
+                raise ValueError(f"unserved_kinds: {error}") from None

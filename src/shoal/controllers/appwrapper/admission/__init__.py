@@ -1,1 +1,1 @@
-"""Before an AppWrapper is stored: `webhook` judges and stamps it, `rights` asks what its creator may create."""
+"""Before an AppWrapper is stored: `webhook` judges and stamps it, and asks what its creator may create."""

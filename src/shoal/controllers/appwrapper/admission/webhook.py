@@ -13,16 +13,16 @@ import msgspec
 
 from shoal.api import rules
 from shoal.api.appwrapper import AppWrapper
-from shoal.api.appwrapper_rules import is_left_to_creation, user_labels, wraps_the_same
+from shoal.api.appwrapper_rules import is_left_to_creation, user_labels, wrapped_templates, wraps_the_same
 from shoal.api.codec import typed
 from shoal.api.gang import CREATED_BY, SUPPLY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.problems import FieldError, joined
-from shoal.controllers.appwrapper.admission.rights import Rights, not_allowed, refused_kind
 from shoal.controllers.appwrapper.dispatch import not_served, too_wide
 from shoal.controllers.demand.app_wrapper import unreadable
 from shoal.controllers.planning.creators import Creator, stamp_of
+from shoal.controllers.planning.rights import Rights, not_allowed, refused_kind
 from shoal.kube.discovery import Discovery
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
@@ -118,23 +118,6 @@ def _too_many_kinds(obj: Json) -> list[FieldError]:
 
 def _type_of(template: Json) -> tuple[str, str]:
     return str(template.get("apiVersion")), str(template.get("kind"))
-
-
-def wrapped_templates(obj: Json) -> list[tuple[str, Json]]:
-    """Path and content of every wrapped object of a plain AppWrapper, whatever its dialect."""
-    spec = obj.get("spec") or {}
-    resources = spec.get("resources") or {}
-    lists = (
-        ("spec.resources.GenericItems", resources.get("GenericItems"), "generictemplate"),
-        ("spec.resources.Items", resources.get("Items"), "template"),
-        ("spec.components", spec.get("components"), "template"),
-    )
-    return [
-        (f"{path}[{index}].{field}", item[field])
-        for path, items, field in lists
-        for index, item in enumerate(items or ())
-        if isinstance(item, dict) and isinstance(item.get(field), dict)
-    ]
 
 
 class AppWrapperJudge:

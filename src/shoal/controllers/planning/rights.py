@@ -1,8 +1,9 @@
 """No right is lent: an object is created for an AppWrapper only if its creator could create it alone.
 
 The creator of an AppWrapper stands in one annotation that only admission can write. Each wrapped kind is asked for
-with a SubjectAccessReview, at admission and again at dispatch. Kinds whose own creation the server judges by who
-asks (roles, bindings, nested AppWrappers, …) are refused, unless objects are created as the user.
+with a SubjectAccessReview, at admission and again at dispatch, be it to this cluster or to another. Kinds whose own
+creation the server judges by who asks (roles, bindings, nested AppWrappers, …) are refused, unless objects are
+created as the user. Called by the AppWrapper controller, its webhook and the hub of several clusters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.planning.creators import MASTERS, Creator, access_review
+from shoal.errors import BadInput
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 
 UNSTAMPED = (
     "the creator of this AppWrapper is not recorded, so the creator's rights cannot be checked: install the admission "
@@ -47,6 +50,32 @@ def refused_kind(group: str, kind: str) -> str:
     if not is_judged_by_creator(group, kind):
         return ""
     return f"{kind} in {group} cannot be wrapped: what it grants depends on its creator; create it yourself"
+
+
+class SendableKinds(Discovery):
+    """Kinds of this server, and those that only other clusters serve and an administrator has listed.
+
+    RBAC goes by names: the right to create what is not served here can be granted, and asked for, all the same.
+    """
+
+    def __init__(self, client: Client, listed: Iterable[str] = ()) -> None:
+        super().__init__(client)
+        self._unserved = dict(map(listed_kind, listed))
+
+    async def kind_of(self, api_version: str, kind: str) -> Kind | None:
+        group, _, version = api_version.rpartition("/")
+        served = await super().kind_of(api_version, kind)
+        plural = self._unserved.get((group, kind))
+        return served if served is not None or plural is None else Kind(group, version, kind, plural)
+
+
+def listed_kind(text: str) -> tuple[tuple[str, str], str]:
+    """`PLURAL.GROUP/KIND`, the name of its CRD and its kind. Raises BadInput."""
+    resource, slash, kind = text.partition("/")
+    plural, dot, group = resource.partition(".")
+    if not (plural and dot and group and slash and kind.isidentifier()):
+        raise BadInput(f"{text!r} is not PLURAL.GROUP/KIND, such as pytorchjobs.kubeflow.org/PyTorchJob")
+    return (group, kind), plural
 
 
 class Rights:
