@@ -11,6 +11,9 @@ from shoal.controllers.queues import admission
 from shoal.controllers.queues.inject import InjectedInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.jobs.ray import RayClusters, RayJobs
+from shoal.controllers.queues.managing import Managing
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.surroundings import JobSurroundings
 from shoal.controllers.queues.workloads import with_topology
 from shoal.errors import BadInput
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
@@ -77,11 +80,6 @@ def _plain(job: Json) -> Any:
 def not_queued_here(given: Case) -> str:
     """Why our queues do not take such a job as the reference does; empty where they do."""
     metadata = given["object"]["metadata"]
-    labelled = "kueue.x-k8s.io/queue-name" in (metadata.get("labels") or {})
-    if given["manageJobsWithoutQueueName"] and not labelled:
-        return "manageJobsWithoutQueueName is not built"
-    if given["defaultLocalQueueExists"] and not labelled:
-        return "a LocalQueue named default is not applied by itself"
     if (metadata.get("annotations") or {}).get("kueue.x-k8s.io/elastic-job") == "true":
         return "elastic jobs are refused by name"
     if (given.get("featureGates") or {}).get("ValidateRayAndSparkJobUpdates") is False:
@@ -90,7 +88,7 @@ def not_queued_here(given: Case) -> str:
 
 
 def default_differences(given: Case, expect: Case) -> list[str]:
-    verdict = admission.prepare(_request("CREATE", "RayJob", given["object"], None))
+    verdict = admission.prepare(_request("CREATE", "RayJob", given["object"], None), _around(given))
     found = verdict.changed if verdict.changed is not None else given["object"]
     named = {"apiVersion": "ray.io/v1", "kind": "RayJob"}
     return compared("object", filled({**found, **named}), filled({**expect["object"], **named}))
@@ -99,12 +97,17 @@ def default_differences(given: Case, expect: Case) -> list[str]:
 def ray_webhook_differences(given: Case, expect: Case) -> list[str]:
     """Whether it is allowed, and which fields are at fault; the wording is our own."""
     request = _request(given["operation"], given["kind"], given["object"], given.get("oldObject"))
-    verdict = admission.validate(request)
+    verdict = admission.validate(request, _around(given))
     found = compared("allowed", verdict.allowed, expect["allowed"])
     if found or verdict.allowed:
         return found
     ours = sorted(OURS.findall(verdict.message))
     return compared("fields", ours, sorted(PATH.findall(expect["error"])))
+
+
+def _around(given: Case) -> JobSurroundings:
+    settings = QueueSettings(manage_jobs_without_queue_name=given["manageJobsWithoutQueueName"])
+    return JobSurroundings(managing=Managing(settings), default_queue=given["defaultLocalQueueExists"])
 
 
 def _request(operation: str, kind: str, obj: Json, old: Json | None) -> AdmissionRequest:

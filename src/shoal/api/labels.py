@@ -5,6 +5,8 @@ Names that one module uses stand in that module; the marks of a gang are in `gan
 
 # Kubernetes
 HOSTNAME = "kubernetes.io/hostname"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""On every namespace."""
 OPERATING_SYSTEM = "kubernetes.io/os"
 SERVICE_NAME = "kubernetes.io/service-name"
 APP_NAME = "app.kubernetes.io/name"

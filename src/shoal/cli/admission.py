@@ -17,6 +17,7 @@ from shoal.controllers import ray
 from shoal.controllers.appwrapper.admission import webhook
 from shoal.controllers.planning.questions import readers
 from shoal.controllers.planning.rights import Rights, SendableKinds
+from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
 from shoal.kube.cache import Cache, Change
@@ -76,7 +77,6 @@ _CONCERNS_US: list[Json] = [
 """Everything else does not even reach the webhook, so that an outage cannot hold it up."""
 _NOT_DELETED = _CONCERNS_US[:1]
 _LABELLED = "(has({0}.metadata.labels) && 'kueue.x-k8s.io/queue-name' in {0}.metadata.labels)"
-_IS_QUEUED: list[Json] = [{"name": "names-a-queue", "expression": _LABELLED.format("object")}]
 _IS_OR_WAS_QUEUED: list[Json] = [
     *_NOT_DELETED,
     {
@@ -108,6 +108,7 @@ class WebhookReplica:
         supply: str = "fit",
         unserved: tuple[str, ...] = (),
         health: HealthServer | None = None,
+        in_queues: QueueSettings | None = None,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -123,7 +124,7 @@ class WebhookReplica:
         self._server.admit(webhook.VALIDATE_PATH, judge.validate)
         self._server.admit(readers.STAMP_PATH, readers.stamp)
         self._server.admit(ray_webhook.VALIDATE_PATH, ray_webhook.validator(of_ray or ray.RaySettings()))
-        of_queues = queues.QueueAdmission(client)
+        of_queues = queues.QueueAdmission(client, in_queues)
         self._server.admit(queues.PREPARE_PATH, of_queues.prepare)
         self._server.admit(queues.VALIDATE_PATH, of_queues.validate)
 
@@ -174,9 +175,10 @@ class WebhookReplica:
         await keeper.run()
 
 
-def configurations(namespace: str, url: str = "", *, queues: bool = True) -> list[Json]:
-    """What the API server is told. Without `url` it calls the Service. `queues`: also about jobs that name one."""
-    chosen = _queue_webhooks(namespace, url) if queues else {"Mutating": [], "Validating": []}
+def configurations(namespace: str, url: str = "", *, queues: bool = True, unnamed: bool = False) -> list[Json]:
+    """What the API server is told. Without `url` it calls the Service. `queues`: also about jobs that name one;
+    `unnamed`: and about jobs that name none."""
+    chosen = _queue_webhooks(namespace, url, unnamed) if queues else {"Mutating": [], "Validating": []}
     return [
         _configuration(
             "MutatingWebhookConfiguration",
@@ -200,21 +202,22 @@ def configurations(namespace: str, url: str = "", *, queues: bool = True) -> lis
     ]
 
 
-def _queue_webhooks(namespace: str, url: str) -> dict[str, list[Json]]:
-    """None of them must answer: a job that slips through while none does is stopped by the controller."""
+def _queue_webhooks(namespace: str, url: str, unnamed: bool) -> dict[str, list[Json]]:
+    """None of them must answer: a job that slips through while none does is stopped by the controller. Every new job
+    is shown: its namespace may have a default queue."""
 
     def one(name: str, path: str, rules: list[Json], conditions: list[Json] | None = None) -> Json:
         return _webhook(f"{name}.shoal.dev", path, rules, namespace, url, conditions, needed=False)
 
     return {
         "Mutating": [
-            one("jobs", queues.PREPARE_PATH, _new(queues.JOB_RULES), _IS_QUEUED),
+            one("jobs", queues.PREPARE_PATH, _new(queues.JOB_RULES), _NOT_DELETED),
             one("queues", queues.PREPARE_PATH, _new(queues.QUEUE_RULES)),
             # Only what comes in v1beta1: the API server must not bring anything else into that shape first.
             {**one("workloads", queues.PREPARE_PATH, queues.OLD_WORKLOAD_RULES, _NOT_DELETED), "matchPolicy": "Exact"},
         ],
         "Validating": [
-            one("jobs", queues.VALIDATE_PATH, queues.JOB_RULES, _IS_OR_WAS_QUEUED),
+            one("jobs", queues.VALIDATE_PATH, queues.JOB_RULES, _NOT_DELETED if unnamed else _IS_OR_WAS_QUEUED),
             one("queues", queues.VALIDATE_PATH, queues.QUEUE_RULES, _NOT_DELETED),
             one("status", queues.VALIDATE_PATH, queues.STATUS_RULES, [*_NOT_DELETED, _not_ours(namespace)]),
         ],

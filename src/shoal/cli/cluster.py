@@ -78,17 +78,19 @@ class LocalCluster:
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
         gangs, clusters = wrapper_settings(self.settings), hub_settings(self.settings)
+        queues = queue_settings(self.settings)
         self.server.admission.judges.update(
             judges(
                 self.client,
                 ray_settings(self.settings),
+                queues,
                 as_creator=gangs.create_as_creator,
                 supply=gangs.supply,
                 unserved=clusters.unserved_kinds,
             )
         )
         self.server.admission.status_judges.update(status_judges())
-        self.server.admission.preparers.update(preparers(self.client))
+        self.server.admission.preparers.update(preparers(self.client, queues))
         self.server.admission.updaters.update(updaters())
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
@@ -243,8 +245,7 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
 
     writes, of_ray = Writes(client), ray_settings(settings)
     gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
-    queues = choices.queue_settings({"device_tolerations": True}, settings.gangs)
-    queues = structs.replace(queues, ray_sidecars=of_ray.sidecars)
+    queues = structs.replace(queue_settings(settings), ray_sidecars=of_ray.sidecars)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, of_ray, writes=writes),
@@ -252,6 +253,10 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
         "clusters": lambda: run_clusters(writes, hub_settings(settings)),
     }
+
+
+def queue_settings(settings: LocalSettings) -> QueueSettings:
+    return choices.queue_settings({"device_tolerations": True}, settings.gangs)
 
 
 async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueSettings, of_ray: RaySettings) -> None:
@@ -298,6 +303,7 @@ def wrapper_settings(settings: LocalSettings) -> AppWrapperSettings:
 def judges(
     client: Client,
     of_rays: RaySettings | None = None,
+    in_queues: QueueSettings | None = None,
     *,
     as_creator: bool = False,
     supply: str = "fit",
@@ -315,7 +321,7 @@ def judges(
     from shoal.controllers.queues import admission as queues
 
     of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
-    of_queues = queues.QueueAdmission(client).validate
+    of_queues = queues.QueueAdmission(client, in_queues).validate
     of_ray_in_queues = queues.first_refusal(of_queues, of_ray)
     known = SendableKinds(client, unserved)
     of_gangs = webhook.AppWrapperJudge(Rights(client), known, as_creator=as_creator, supply=supply).validate
@@ -334,11 +340,11 @@ def judges(
     }
 
 
-def preparers(client: Client) -> dict[tuple[str, str], Judge]:
+def preparers(client: Client, in_queues: QueueSettings | None = None) -> dict[tuple[str, str], Judge]:
     """What completes a new object before it is judged: jobs with a queue label begin suspended."""
     from shoal.controllers.queues import admission as queues
 
-    return dict.fromkeys(queues.PREPARED, queues.QueueAdmission(client).prepare)
+    return dict.fromkeys(queues.PREPARED, queues.QueueAdmission(client, in_queues).prepare)
 
 
 def status_judges() -> dict[tuple[str, str], Judge]:

@@ -148,7 +148,8 @@ def command(
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
-    parts = parts_named(names, wrappers, choices.queue_settings({}, settings), of_ray, health, readiness)
+    in_queues = choices.queue_settings({}, settings)
+    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness)
     with flag("--set"):
         trusted = wrappers.trust_unstamped
         hub = choices.cluster_settings(
@@ -168,6 +169,7 @@ def command(
             webhook_url,
             wrappers,
             hub.unserved_kinds,
+            in_queues,
             of_ray,
             health,
             health_port,
@@ -293,6 +295,7 @@ async def _run(
     webhook_url: str,
     wrappers: AppWrapperSettings,
     unserved: tuple[str, ...],
+    in_queues: QueueSettings,
     of_ray: RaySettings,
     health: HealthServer,
     health_port: int,
@@ -323,6 +326,7 @@ async def _run(
                 supply=wrappers.supply,
                 unserved=unserved,
                 health=health,
+                in_queues=in_queues,
             )
             keep = admission.keep
             parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}

@@ -69,7 +69,8 @@ def impersonates(values: Values) -> bool:
 
 
 def webhook_configurations(values: Values, namespace: str) -> list[Json]:
-    made = admission.configurations(namespace, values.webhook_url, queues="queues" in values.only)
+    unnamed = settings_of(values).get("queues.manage_jobs_without_queue_name", "").lower() == "true"
+    made = admission.configurations(namespace, values.webhook_url, queues="queues" in values.only, unnamed=unnamed)
     return [{**one, "metadata": {**one["metadata"], "labels": LABELS}} for one in made]
 
 

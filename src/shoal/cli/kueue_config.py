@@ -57,6 +57,19 @@ def _texts(value: Any) -> str:
     return ",".join(value)
 
 
+def _selector(value: Any) -> str:
+    """A LabelSelector as the text that a setting takes."""
+    parts = [f"{key}={text}" for key, text in (value.get("matchLabels") or {}).items()]
+    for one in value.get("matchExpressions") or ():
+        key, operator = str(one.get("key") or ""), one.get("operator")
+        if operator not in _OPERATORS or not key:
+            raise ValueError("has an expression without a key, or with an unknown operator")
+        parts.append(_OPERATORS[operator].format(key, ",".join(map(str, one.get("values") or ()))))
+    return ",".join(parts)
+
+
+_OPERATORS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
+
 _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "waitForPodsReady.timeout": ("queues.pods_ready.timeout", _seconds),
     "waitForPodsReady.recoveryTimeout": ("queues.pods_ready.recovery_timeout", _seconds),
@@ -71,6 +84,8 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
     "objectRetentionPolicies.workloads.afterFinished": ("queues.keep_finished_seconds", _seconds),
     "featureGates.PartialAdmission": ("queues.partial_admission", _boolean),
+    "manageJobsWithoutQueueName": ("queues.manage_jobs_without_queue_name", _boolean),
+    "managedJobsNamespaceSelector": ("queues.managed_namespaces", _selector),
     "multiKueue.workerLostTimeout": ("clusters.lost_seconds", _seconds),
 }
 _SWITCHES = ("waitForPodsReady", "fairSharing")
@@ -107,8 +122,8 @@ def read(path: Path) -> KueueConfig:
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields with what they hold; a list is one field. One that is null was not given."""
-    if isinstance(value, dict) and (value or not place):
+    """Fields with what they hold; a list or a selector is one field. One that is null was not given."""
+    if isinstance(value, dict) and (value or not place) and not place.endswith("Selector"):
         for name, inner in value.items():
             yield from _leaves(inner, f"{place}.{name}" if place else str(name))
     elif value is not None:

@@ -29,7 +29,12 @@ resources:
   excludeResourcePrefixes: [example.com/]
 objectRetentionPolicies:
   workloads: {afterFinished: 24h}
-manageJobsWithoutQueueName: false
+manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector:
+  matchLabels: {team: a}
+  matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}
+    - {key: trial, operator: DoesNotExist}
 """
 
 
@@ -48,7 +53,10 @@ def test_what_has_a_meaning_becomes_settings_and_the_rest_is_named(tmp_path: Pat
     assert made.fair_sharing and made.preemption_strategies == ("LessThanInitialShare",)
     assert made.copied_labels == ("team", "cost") and made.excluded_prefixes == ("example.com/",)
     assert made.keep_finished_seconds == 86400.0
-    assert found.unused == ["namespace", "integrations.frameworks", "manageJobsWithoutQueueName"]
+    assert made.manage_jobs_without_queue_name
+    excluded = "kubernetes.io/metadata.name notin (kube-system,kueue-system)"
+    assert made.managed_namespaces == f"team=a,{excluded},!trial"
+    assert found.unused == ["namespace", "integrations.frameworks"]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -83,7 +91,7 @@ def test_an_installation_takes_the_file_and_options_win(tmp_path: Path) -> None:
         ["--image", "x", "--kueue-config", file, "--set", "queues.pods_ready.timeout=60", "--dry-run", "-o", "json"],
     )
     assert told.exit_code == 0, told.output
-    assert "without a meaning here: namespace, integrations.frameworks, manageJobsWithoutQueueName" in told.stderr
+    assert "without a meaning here: namespace, integrations.frameworks\n" in told.stderr
     (deployment,) = (one for one in json.loads(told.stdout)["items"] if one["kind"] == "Deployment")
     command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
     assert "--set=queues.pods_ready.timeout=60" in command and "--set=queues.fair_sharing=true" in command

@@ -16,6 +16,7 @@ from shoal.controllers.queues.checks import requests
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.controllers.queues.names import attempt_of, request_name, template_name, workload_name
+from shoal.controllers.queues.surroundings import JobSurroundings
 from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
 from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, job, provisioning_config, ray_job, template
@@ -240,7 +241,7 @@ def test_a_labelled_job_begins_suspended_and_only_once() -> None:
     plain = copy.deepcopy(made)
     del plain["metadata"]["labels"]
     assert admission.prepare(review("RayJob", "ray.io", plain)).changed is None
-    assert admission.prepare(review("RayJob", "ray.io", made), child=True).changed is None
+    assert admission.prepare(review("RayJob", "ray.io", made), JobSurroundings(child=True)).changed is None
     chosen = copy.deepcopy(made)
     chosen["spec"]["clusterSelector"] = {"ray.io/cluster": "mine"}
     assert admission.prepare(review("RayJob", "ray.io", chosen)).changed is None

@@ -18,12 +18,12 @@ from shoal.api.names import check_subdomain
 from shoal.api.objects import label
 from shoal.api.problems import joined
 from shoal.controllers.queues import placement
-from shoal.controllers.queues.elsewhere import Elsewhere
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
-from shoal.controllers.queues.owners import NEVER_QUEUED, Owners
+from shoal.controllers.queues.managing import DEFAULT
+from shoal.controllers.queues.settings import QueueSettings
+from shoal.controllers.queues.surroundings import JobSurroundings, SurroundingsReader
 from shoal.errors import BadInput
 from shoal.kube.client import Client
-from shoal.kube.errors import KubeError
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 PREPARE_PATH = "/queues/prepare"
@@ -80,40 +80,27 @@ OLD_WORKLOAD_RULES: list[Json] = [
 
 
 class QueueAdmission:
-    """`client` reads the owners and the queues that jobs name."""
+    """`client` reads the owners, namespaces and queues of jobs."""
 
-    def __init__(self, client: Client) -> None:
-        self._owners = Owners(client)
-        self._elsewhere = Elsewhere(client)
+    def __init__(self, client: Client, settings: QueueSettings | None = None) -> None:
+        self._surroundings = SurroundingsReader(client, settings or QueueSettings())
 
     async def prepare(self, request: AdmissionRequest) -> AdmissionVerdict:
-        child = await self._is_child(request)
-        return prepare(request, child=child, elsewhere=not child and await self._goes_elsewhere(request))
+        return prepare(request, await self._around(request))
 
     async def validate(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return validate(request, child=await self._is_child(request))
+        return validate(request, await self._around(request))
 
-    async def _is_child(self, request: AdmissionRequest) -> bool:
-        """Where that cannot be known now the job gets in as it is: the controller stops it if it should wait."""
-        if request.object is None or request.sub_resource or _job_kind(request) is None:
-            return False
-        try:
-            return await self._owners.hold(request.object, request.namespace)
-        except KubeError:
-            return True
-
-    async def _goes_elsewhere(self, request: AdmissionRequest) -> bool:
+    async def _around(self, request: AdmissionRequest) -> JobSurroundings:
         kind, obj = _job_kind(request), request.object
-        if obj is None or kind is None or request.operation != "CREATE" or not is_queued(kind, obj, request.namespace):
-            return False
-        return await self._elsewhere.takes(kind, obj, request.namespace)
+        if obj is None or kind is None or request.sub_resource:
+            return JobSurroundings(managing=self._surroundings.managing)
+        return await self._surroundings.of(kind, obj, request)
 
 
-def prepare(request: AdmissionRequest, *, child: bool = False, elsewhere: bool = False) -> AdmissionVerdict:
-    """Suspend a new job that a queue is to start; keep queues and flavors in place while they are in use.
-
-    `child`: another job that is held already made it. `elsewhere`: its queue gives it to another cluster.
-    """
+def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings()) -> AdmissionVerdict:  # noqa: B008 - immutable
+    """Name the default queue, suspend a new job that a queue is to start; keep queues and flavors in place while they
+    are in use."""
     obj = request.object
     if obj is None or request.sub_resource:
         return AdmissionVerdict()
@@ -127,12 +114,26 @@ def prepare(request: AdmissionRequest, *, child: bool = False, elsewhere: bool =
             changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, kueue_names.IN_USE]}}
         )
     kind = _job_kind(request)
-    if kind is None or not is_queued(kind, obj, request.namespace, child=child):
+    if kind is None or not around.has_part or around.child or kind.is_skipped(obj):
         return AdmissionVerdict()
-    made = obj if kind.is_suspended(obj) else kind.suspended(obj)
-    if elsewhere:
+    made = obj
+    if around.default_queue and not label(made, kueue_names.QUEUE):
+        made = _labelled(made, kueue_names.QUEUE)
+    if not around.managing.is_queued(kind, made):
+        return AdmissionVerdict()
+    if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
+        made = _labelled(made, kueue_names.PRIORITY_CLASS)
+    if not kind.is_suspended(made):
+        made = kind.suspended(made)
+    if around.elsewhere:
         made = {**made, "spec": {**(made.get("spec") or {}), "managedBy": MULTIKUEUE_CONTROLLER}}
     return AdmissionVerdict(changed=made) if made is not obj else AdmissionVerdict()
+
+
+def _labelled(job: Json, name: str) -> Json:
+    """The job with the default of this label."""
+    labels = {**(job["metadata"].get("labels") or {}), name: DEFAULT}
+    return {**job, "metadata": {**job["metadata"], "labels": labels}}
 
 
 def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
@@ -151,7 +152,7 @@ def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
     return AdmissionVerdict(changed={**obj, "spec": spec})
 
 
-def validate(request: AdmissionRequest, *, child: bool = False) -> AdmissionVerdict:
+def validate(request: AdmissionRequest, around: JobSurroundings = JobSurroundings()) -> AdmissionVerdict:  # noqa: B008 - immutable
     """Kueue's webhooks refuse with 403, what a schema says is 422; Ray kinds and AppWrappers are refused with 422."""
     obj, old = request.object, request.old_object
     if obj is None or (obj.get("metadata") or {}).get("deletionTimestamp"):
@@ -164,8 +165,8 @@ def validate(request: AdmissionRequest, *, child: bool = False) -> AdmissionVerd
         warnings = placement.warnings_of_object(obj) if old is None else ()
     else:
         kind = _job_kind(request)
-        judged = kind is not None and not child
-        problems = "; ".join(problems_of(kind, obj, old)) if kind is not None and judged else ""
+        judged = around.has_part and not around.child
+        problems = "; ".join(problems_of(kind, obj, old, around)) if kind is not None and judged else ""
         warnings = warnings_of(kind, obj, old) if kind is not None and judged else ()
     if not problems:
         return AdmissionVerdict(warnings=warnings)
@@ -191,22 +192,18 @@ def first_refusal(
     return judged
 
 
-def is_queued(kind: GangJob, job: Json, namespace: str = "", *, child: bool = False) -> bool:
-    """Is it for a queue to start this job? Not what another job that is held made, nor what no queue can hold."""
-    where = namespace or job["metadata"].get("namespace", "")
-    return bool(label(job, kueue_names.QUEUE)) and where not in NEVER_QUEUED and not child and not kind.is_skipped(job)
-
-
-def problems_of(kind: GangJob, job: Json, old: Json | None) -> list[str]:
+def problems_of(kind: GangJob, job: Json, old: Json | None, around: JobSurroundings) -> list[str]:
     """Why this job cannot be queued as it is, or why it may not be changed like that."""
     found = []
     queue, before = label(job, kueue_names.QUEUE), label(old, kueue_names.QUEUE) if old is not None else ""
     running = old is not None and not kind.is_suspended(old) and kind.end(old) is None
     if running and before and queue != before:
         found.append(f"metadata.labels[{kueue_names.QUEUE}]: field is immutable while the job is not suspended")
-    if not queue:
+    if before and not queue and around.default_queue:
+        found.append(f"metadata.labels[{kueue_names.QUEUE}]: may not be removed where a LocalQueue is named {DEFAULT}")
+    if not queue and not around.managing.waits_unnamed(kind):
         return found
-    if problem := check_subdomain(queue):
+    if queue and (problem := check_subdomain(queue)):
         found.append(f"metadata.labels[{kueue_names.QUEUE}]: {problem}")
     seconds = label(job, kueue_names.MAX_EXECUTION)
     if seconds and not (seconds.isascii() and seconds.isdigit() and int(seconds) > 0):

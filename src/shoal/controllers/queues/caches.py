@@ -61,7 +61,7 @@ SHARED_KINDS = (kinds.LIMIT_RANGE, kinds.RUNTIME_CLASS)
 class QueueCaches:
     """Caches of everything an admission by a queue depends on, beside what the planning loop shares."""
 
-    def __init__(self, shared: SharedCaches, clock: Clock) -> None:
+    def __init__(self, shared: SharedCaches, clock: Clock, *, jobs_without_queue: bool = False) -> None:
         self.client = shared.client
         self._shared = shared
         self._clock = clock
@@ -85,8 +85,9 @@ class QueueCaches:
         self.namespaces: Cache[Namespace] = self._cache(kinds.NAMESPACE, Namespace)
         self.others: dict[Kind, Cache[Any]] = {cache.kind: cache for cache in self._all_others()}
         self.requests: Cache[Json] = shared.watch_requests()
+        named = "" if jobs_without_queue else kueue_names.QUEUE
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, dict, label_selector=kueue_names.QUEUE) for one in ALL
+            one.kind: self._cache(one.kind, dict, label_selector=named) for one in ALL
         }
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
 

@@ -23,7 +23,6 @@ from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.controllers.queues.admission import is_queued
 from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
@@ -31,6 +30,7 @@ from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address
 from shoal.controllers.queues.facts import QueueFacts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, BY_NAME, GangJob
+from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.metrics import QueueMetrics
 from shoal.controllers.queues.node_failures import nodes_of
 from shoal.controllers.queues.owners import Owners, claim_of
@@ -66,7 +66,9 @@ class QueueController:
         self.planning = planning
         self.clock = planning.clock
         client = planning.client
-        self.caches = QueueCaches(planning.caches, self.clock)
+        self._managing = Managing(self.settings)
+        unnamed = self.settings.manage_jobs_without_queue_name
+        self.caches = QueueCaches(planning.caches, self.clock, jobs_without_queue=unnamed)
         self.decisions = planning.decisions
         self.recorder = Recorder(client, "shoal", clock=self.clock, pace=EVENTS_PACE)
         writer = planning.writes.writer("queues")
@@ -83,7 +85,7 @@ class QueueController:
         self.context.stored = self.metrics.stored
         self._pace = StatusPace(self.clock)
         self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
-        self._owners = Owners(client)
+        self._owners = Owners(client, without_queue_name=unnamed)
         self._claims: Controller[Address] = Controller("queue-owners", self._judge_claim, workers=8, clock=self.clock)
         self._judged: dict[str, tuple[str, bool]] = {}
         """By a job's UID: the owner that it named when it was judged, and whether that one holds it."""
@@ -169,7 +171,7 @@ class QueueController:
 
     def draft(self, manifest: Json, now: int) -> Gang | None:
         kind = BY_NAME.get((group_of(manifest), str(manifest.get("kind"))))
-        if kind is None or not is_queued(kind, manifest):
+        if kind is None or not self._is_queued(kind, manifest):
             return None
         made = new_workload(kind, manifest, self.caches, self.settings.copied_labels)
         made["metadata"] |= {
@@ -300,12 +302,20 @@ class QueueController:
             self.reconciler.warnings.forget(job["metadata"]["uid"])
             self._judged.pop(job["metadata"]["uid"], None)
             self.queue.enqueue(self.caches.forget_job(kind, job))
-        elif is_queued(kind, job) and job["metadata"].get("namespace") not in self.settings.excluded_namespaces:
+        elif self._is_queued(kind, job):
             claim, judged = claim_of(job), self._judged.get(job["metadata"]["uid"])
             if not claim or judged == (claim, False):
                 self._take_job(kind, change.old, job)
             elif judged != (claim, True):
                 self._claims.enqueue((kind.kind, change.key))
+        elif self.caches.job_of(workload_key(kind, job)) is not None:
+            self.queue.enqueue(self.caches.forget_job(kind, job))
+
+    def _is_queued(self, kind: GangJob, job: Json) -> bool:
+        name = job["metadata"].get("namespace", "")
+        namespace = self.caches.namespaces.get(Key("", name)) if self._managing.by_labels else None
+        labels = namespace.metadata.labels if namespace is not None else None
+        return self._managing.has_part(name, labels) and self._managing.is_queued(kind, job)
 
     def _take_job(self, kind: GangJob, old: Json | None, job: Json) -> None:
         key = self.caches.note_job(kind, job)
@@ -384,6 +394,7 @@ class QueueController:
                     self.planning.remove_fact(f"Namespace/{name}")
                 else:
                     self.planning.update_fact(Namespace(name=name, labels=dict(obj.metadata.labels or {})))
+                    self._namespace_changed(name)
             case kinds.WORKLOAD_PRIORITY_CLASS:
                 self._look_at_class(name)
             case kinds.PRIORITY_CLASS:
@@ -391,6 +402,12 @@ class QueueController:
         if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
             self.statuses.enqueue((kind, change.key))
         self.planning.replan()
+
+    def _namespace_changed(self, name: str) -> None:
+        """Its labels may have given its jobs a part in queues."""
+        for kind, cache in self.caches.jobs.items() if self._managing.by_labels else ():
+            for job in cache.list(name):
+                self._job_changed(BY_KIND[kind], Change("added", key_of(job), None, job))
 
     def _limits_changed(self, change: Change, namespace: str | None) -> None:
         """What pods are given where they do not say what they need is another now."""

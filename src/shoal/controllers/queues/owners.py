@@ -41,9 +41,11 @@ def claim_of(job: Json) -> str:
 class Owners:
     """`client` reads the owners."""
 
-    def __init__(self, client: Client, seconds: float = SECONDS) -> None:
+    def __init__(self, client: Client, seconds: float = SECONDS, *, without_queue_name: bool = False) -> None:
+        """`without_queue_name`: jobs that name no queue are held, too."""
         self._client = client
         self._seconds = seconds
+        self._unnamed = without_queue_name
 
     async def hold(self, job: Json, namespace: str = "") -> bool:
         """Is what it says of its owner true, and is that one held? Raises KubeError where it cannot be known now."""
@@ -67,7 +69,10 @@ class Owners:
                 return False
             if owner["metadata"].get("uid") != reference.get("uid"):
                 return False
-            if name in _WRAPPERS or (label(owner, kueue_names.QUEUE) and namespace not in NEVER_QUEUED):
+            if name in _WRAPPERS or (self._is_named(owner) and namespace not in NEVER_QUEUED):
                 return True
             job = owner
         return False
+
+    def _is_named(self, owner: Json) -> bool:
+        return self._unnamed or bool(label(owner, kueue_names.QUEUE))

@@ -11,6 +11,7 @@ from shoal.api.meta import controller_of
 from shoal.api.objects import label
 from shoal.controllers.queues.checks import multikueue
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.stored import is_true
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
@@ -26,8 +27,8 @@ def cannot_have_started(workload: Workload) -> bool:
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
-async def has_left_its_queue(client: Client, workload: Workload) -> bool:
-    """Is its job there, and names no queue any more? Then we do not watch it, and it needs no quota of ours."""
+async def has_left_its_queue(client: Client, workload: Workload, managing: Managing) -> bool:
+    """Is its job there, and a queue's no more? Then we do not watch it, and it needs no quota of ours."""
     owner, kind = controller_of(workload.metadata), _job_kind(workload)
     if owner is None or kind is None:
         return False
@@ -35,7 +36,7 @@ async def has_left_its_queue(client: Client, workload: Workload) -> bool:
         job = await client.get(kind.kind, owner.name, workload.metadata.namespace)
     except (NotFound, Forbidden):
         return False
-    return bool(job["metadata"]["uid"] == owner.uid) and not label(job, kueue_names.QUEUE)
+    return bool(job["metadata"]["uid"] == owner.uid) and not managing.is_queued(kind, job)
 
 
 def _job_kind(workload: Workload) -> GangJob | None:

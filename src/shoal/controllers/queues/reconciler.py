@@ -26,6 +26,7 @@ from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
 from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.state_machine import Situation, StateMachine
@@ -73,6 +74,7 @@ class QueueReconciler:
         self._facts = facts
         self._pods_left = pods_left
         self._incomplete = incomplete
+        self._managing = Managing(context.settings)
         self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict, telling)
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)
@@ -103,7 +105,7 @@ class QueueReconciler:
             steps.finish(draft, "OwnerNotFound", "The owner of the workload was not found")
             await self._context.store(draft)
             return None
-        elif await ownership.has_left_its_queue(self._context.client, workload):
+        elif await ownership.has_left_its_queue(self._context.client, workload, self._managing):
             await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
             return None
         if draft.is_true("DeactivationTarget") and workload.spec.active:

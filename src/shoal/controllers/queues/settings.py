@@ -9,6 +9,8 @@ import msgspec
 from shoal.controllers.demand import RaySidecars
 from shoal.engine.kueue import KueueSettings as DecisionSettings
 from shoal.engine.kueue import ShareStrategy
+from shoal.errors import BadInput
+from shoal.kube.selectors import label_selector
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -57,6 +59,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Read the annotation `kueue.x-k8s.io/priority-boost` of Workloads."""
     device_tolerations: bool = False
     """Does the API server let pods that ask for a device tolerate a taint of that name? The embedded one does."""
+    manage_jobs_without_queue_name: bool = False
+    """Hold jobs without a queue label, too, until they name a queue. AppWrappers wait in line anyway."""
+    managed_namespaces: str = ""
+    """Label selector of the namespaces whose jobs go by queues, such as `team in (a,b),!trial`; empty: all."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     """Where no job is queued, whatever its label says."""
     ray_sidecars: RaySidecars = RaySidecars()
@@ -71,6 +77,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often everything is compared again, whatever was heard."""
     events: bool = True
     """Write events about jobs and Workloads."""
+
+    def __post_init__(self) -> None:
+        try:
+            label_selector(self.managed_namespaces)
+        except BadInput as error:
+            raise ValueError(f"managed_namespaces: {error}") from None
 
     @property
     def decisions(self) -> DecisionSettings:

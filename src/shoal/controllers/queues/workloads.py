@@ -76,7 +76,9 @@ def spec_of(kind: GangJob, job: Json, caches: QueueCaches) -> Json:
     """What the job asks for, as its Workload says it; `active` is not the job's to say."""
     pod_sets = with_topology(without_duplicates(kind.pod_sets(job)))
     priority = priority_of(job, pod_sets, caches)
-    spec: Json = {"queueName": label(job, kueue_names.QUEUE), "podSets": pod_sets, "priority": priority.value}
+    spec: Json = {"podSets": pod_sets, "priority": priority.value}
+    if queue := label(job, kueue_names.QUEUE):
+        spec["queueName"] = queue
     if priority.reference is not None:
         spec["priorityClassRef"] = priority.reference
     seconds = label(job, kueue_names.MAX_EXECUTION)
