@@ -2,9 +2,11 @@
 
     python bench/kueue_runner.py                    Shoal, Kueue's baseline: 30 queues in 5 cohorts, 15,000 Workloads
     python bench/kueue_runner.py --small            2 queues, 70 Workloads, under a minute
-    python bench/kueue_runner.py --subject kueue [--qps 500]
+    python bench/kueue_runner.py --large            Kueue's large scale: 1,000 queues, 50,000 Workloads
+    python bench/kueue_runner.py --qps 50           Shoal with as many requests a second as Kueue as shipped
+    python bench/kueue_runner.py --subject kueue [--qps 1000]
     python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
-    python bench/kueue_runner.py --subject all      all of them, one after the other: the floor, Shoal, Kueue
+    python bench/kueue_runner.py --subject all      all: the floor, Shoal, Shoal and Kueue at 50, Kueue at 1,000
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
 
 The runner creates and ends the Workloads; the subject only decides. Prints the wall time, per class the mean and the
@@ -34,39 +36,64 @@ PAUSE = "queues.preemption_pause_seconds=10"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--subject", choices=["shoal", "kueue", "greedy", "all"], default="shoal")
-    parser.add_argument("--qps", type=int, default=50, help="requests a second that Kueue may send (50, its default)")
+    parser.add_argument(
+        "--qps", type=int, default=0, help="requests a second (Kueue: 50, its default; Shoal: no limit)"
+    )
     parser.add_argument("--option", action="append", default=[], help="one more option of `shoal controller`")
     parser.add_argument("--small", action="store_true", help="2 queues and 70 Workloads")
+    parser.add_argument("--large", action="store_true", help="1,000 queues and 50,000 Workloads")
     parser.add_argument("--generator", type=Path, help="a file for the runner's generator; default: Kueue's baseline")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which it is stopped")
     parser.add_argument("--folder", type=Path, help="keep the records and what everybody said here")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    names = ("greedy", "shoal", "kueue") if asked.subject == "all" else (asked.subject,)
     good = True
-    for name in names:
+    for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
         with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:
-            outcome = one_run(name, asked, (asked.folder or Path(scratch)) / name)
+            outcome = one_run(row, asked, (asked.folder or Path(scratch)) / str(row).replace(" ", "-"))
         if asked.json:
-            print(json.dumps({"subject": name, **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}))
+            told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
+            print(json.dumps(told), flush=True)
         else:
-            show(f"kueue at {asked.qps} requests a second" if name == "kueue" else name, outcome)
+            show(str(row), outcome)
         good = good and outcome.ended and not outcome.unfinished
     return 0 if good else 1
 
 
-def one_run(name: str, asked: argparse.Namespace, folder: Path) -> kueue_runner.Outcome:
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The subject, with how many requests a second; 0 is the subject's own default."""
+
+    subject: str
+    qps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.qps} requests a second" if self.qps else self.subject
+
+
+ALL = (Row("greedy"), Row("shoal"), Row("shoal", 50), Row("kueue", 50), Row("kueue", 1000))
+
+
+def one_run(row: Row, asked: argparse.Namespace, folder: Path) -> kueue_runner.Outcome:
     folder.mkdir(parents=True, exist_ok=True)
+    rate = ("--kube-api-qps", str(row.qps)) if row.qps else ()
+    subjects = {
+        "shoal": lambda: kueue_runner.shoal(folder, "--set", PAUSE, *rate, *asked.option),
+        "greedy": lambda: kueue_runner.greedy(folder),
+        "kueue": lambda: kueue_runner.kueue(row.qps or 50),
+    }
     try:
-        generator = asked.generator or (kueue_runner.small(folder) if asked.small else kueue_runner.baseline())
-        subjects = {
-            "shoal": lambda: kueue_runner.shoal(folder, "--set", PAUSE, *asked.option),
-            "greedy": lambda: kueue_runner.greedy(folder),
-            "kueue": lambda: kueue_runner.kueue(asked.qps),
-        }
-        return kueue_runner.run(folder, subjects[name](), generator, asked.limit)
+        return kueue_runner.run(folder, subjects[row.subject](), generator_of(asked, folder), asked.limit)
     except (build.CannotBuild, RuntimeError) as error:
         sys.exit(f"error: {error}")
+
+
+def generator_of(asked: argparse.Namespace, folder: Path) -> Path:
+    if asked.generator:
+        return Path(asked.generator)
+    if asked.large:
+        return kueue_runner.large()
+    return kueue_runner.small(folder) if asked.small else kueue_runner.baseline()
 
 
 def show(subject: str, outcome: kueue_runner.Outcome) -> None:

@@ -79,6 +79,11 @@ def baseline() -> Path:
     return build.kueue_folder() / "test/performance/scheduler/configs/baseline/generator.yaml"
 
 
+def large() -> Path:
+    """Kueue's large scale: 1,000 queues, 50,000 Workloads."""
+    return build.kueue_folder() / "test/performance/scheduler/configs/large-scale/generator.yaml"
+
+
 def small(folder: Path) -> Path:
     """Two queues in a cohort that take quota back from each other, 70 Workloads.
 
@@ -116,7 +121,7 @@ def shoal(folder: Path, *options: str) -> Path:
     command = [
         *(str(Path(sys.executable).with_name("shoal")), "controller", "--only", "queues"),
         *("--namespace", "default", "--set", "queues.supply=off"),  # the runner has no Node
-        *("--health-port", str(port), *options),
+        *("--health-port", str(port), "--open-metrics", *options),
     ]
     return _script(folder, "shoal", command)
 

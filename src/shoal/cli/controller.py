@@ -26,6 +26,7 @@ from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.health import HealthServer, cache_samples, request_samples, write_samples
 from shoal.kube.http import HttpTransport
+from shoal.kube.rate import RequestRate, rate_limited
 from shoal.kube.runtime import spare_collector
 from shoal.kube.scraping import ScrapeReview
 from shoal.kube.writes import Writes
@@ -102,6 +103,18 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="Serve /metrics without a token. Default: to users that may get the path /metrics.",
 )
 @click.option(
+    "--kube-api-qps",
+    type=click.FloatRange(min=0),
+    default=0,
+    help="Requests a second that the leader sends to the API server. Default: no limit but 64 writes at a time.",
+)
+@click.option(
+    "--kube-api-burst",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Requests that it sends at once after a rest. Default: twice --kube-api-qps.",
+)
+@click.option(
     "--namespace",
     default="shoal-system",
     show_default=True,
@@ -124,6 +137,8 @@ def command(
     webhook_url: str,
     health_port: int,
     open_metrics: bool,
+    kube_api_qps: float,
+    kube_api_burst: int,
     namespace: str,
     verbose: bool,
 ) -> None:
@@ -175,6 +190,7 @@ def command(
             health_port,
             readiness,
             open_metrics,
+            RequestRate(kube_api_qps, kube_api_burst or round(2 * kube_api_qps)) if kube_api_qps else None,
         )
     )
 
@@ -273,11 +289,12 @@ async def _spare_collector_after(ready: asyncio.Event) -> None:
     spare_collector()
 
 
-async def lead_with(parts: dict[str, Part], leadership: Leadership) -> None:
+async def lead_with(parts: dict[str, Part], leadership: Leadership, rate: RequestRate | None = None) -> None:
     """Stand by, and run every part whenever this replica leads, until cancelled."""
 
     async def lead(term: Term) -> None:
-        writes = Writes(leadership.fenced(term))  # one for all parts
+        fenced = leadership.fenced(term)
+        writes = Writes(rate_limited(fenced, rate) if rate else fenced)  # one for all parts
         async with asyncio.TaskGroup() as tasks:
             for name, part in parts.items():
                 log.info("%s starts", name)
@@ -301,6 +318,7 @@ async def _run(
     health_port: int,
     readiness: Readiness,
     open_metrics: bool,
+    rate: RequestRate | None,
 ) -> None:
     """Without a `webhook_url` the API server calls the webhooks through the Service."""
     from shoal.kube.lease import Leadership
@@ -336,7 +354,7 @@ async def _run(
             async with asyncio.TaskGroup() as tasks:
                 if admission is not None:
                     tasks.create_task(admission.run(*_listening(webhook_url)))
-                tasks.create_task(lead_with(parts, leadership))
+                tasks.create_task(lead_with(parts, leadership, rate))
 
         if health_port:
             await health.start("0.0.0.0", health_port)
