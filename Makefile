@@ -91,8 +91,9 @@ faults-proof: setup ## run each fault test with its protection removed; every on
 texts: setup ## write tests/texts.txt, the list of every text that users can read
 	@$(BIN)/python -m tests.texts
 
-crds: setup ## write the CRDs from the types
+crds: setup ## write the CRDs from the types, and the chart's copies of them
 	@$(BIN)/python -m shoal.api.crds
+	@$(BIN)/python -m tools.chart
 
 monitoring: setup ## write the dashboards and rules in monitoring/
 	@$(BIN)/python -m tools.monitoring

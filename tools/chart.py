@@ -3,7 +3,7 @@
 Each template is the YAML of the objects as `shoal.cli.installation` builds them, with Helm's expressions where a value
 goes in; values.yaml and its schema come from `shoal.cli.install_values`. `python -m tools.chart` writes (`make chart`);
 a test compares the folder with what would be written, another one what Helm renders with what `shoal install` prints.
-The CRDs are not copied: crd-files is a link to where `make crds` writes them.
+The CRDs are copies of what `make crds` writes: a chart that is packed or stored without links has them all the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from shoal import __version__
+from shoal.api.crds import DIRECTORY
 from shoal.api.meta import Json
 from shoal.cli import installation
 from shoal.cli.install_values import Values
@@ -42,6 +43,9 @@ _COMMAND = """\
         {{- end }}
         {{- if .Values.openMetrics }}
         - --open-metrics
+        {{- end }}
+        {{- if ne .Values.logFormat "text" }}
+        - --log-format={{ .Values.logFormat }}
         {{- end }}
         - --health-port=8081
         - --namespace={{ .Release.Namespace }}
@@ -92,6 +96,7 @@ def files() -> dict[str, str]:
         + _when(".Values.serviceMonitor", _monitor(made["ServiceMonitor"])),
         "templates/webhooks.yaml": MADE + _when(".Values.webhooks", _webhooks()),
         ".helmignore": "*.py\n__pycache__/\n",
+        **{f"{CRDS}/{path.name}": path.read_text() for path in sorted(DIRECTORY.glob("*.yaml"))},
     }
 
 
@@ -223,9 +228,8 @@ def _yaml(value: object) -> str:
 
 
 def kept() -> dict[str, str]:
-    """The folder as it is, without the CRDs."""
-    found = {str(path.relative_to(CHART)): path for path in CHART.rglob("*") if path.is_file()}
-    return {name: path.read_text() for name, path in found.items() if not name.startswith(CRDS)}
+    """The folder as it is."""
+    return {str(path.relative_to(CHART)): path.read_text() for path in CHART.rglob("*") if path.is_file()}
 
 
 def write() -> None:

@@ -125,8 +125,25 @@ CONTROLLER = (
             "rate(shoal_writes_sent_total[5m])": "sent",
             "rate(shoal_writes_spared_total[5m])": "spared",
             "rate(shoal_writes_unknown_total[5m])": "of unknown fate",
+            "rate(shoal_writes_repeated_total[5m])": "repeated",
         },
     ),
+    Panel(
+        "Hand-over: from the end of a gang to the next start",
+        "s",
+        {
+            _quantile(0.5, "shoal_hand_over_seconds"): "median",
+            _quantile(0.9, "shoal_hand_over_seconds"): "90 %",
+        },
+    ),
+    Panel("From a decision to its storing", "s", {_quantile(0.99, "shoal_decision_store_seconds"): "99 %"}),
+    Panel(
+        "Room in use",
+        "percentunit",
+        {"1 - sum(shoal_room) by (resource) / sum(shoal_allocatable > 0) by (resource)": "{{resource}}"},
+    ),
+    Panel("Take-over: from leading to the first plan", "s", {"max(shoal_take_over_seconds)": "seconds"}),
+    Panel("Cycles of the engine each second", "short", {"sum(rate(shoal_engine_cycles_total[5m]))": "cycles"}),
     Panel("Objects held", "short", {"sum(shoal_cache_objects) by (kind)": "{{kind}}"}),
     Panel("Watches that started over", "short", {"sum(increase(shoal_cache_gone_total[10m])) by (kind)": "{{kind}}"}),
     Panel(
@@ -186,6 +203,14 @@ ALERTS = (
         severity="warning",
         summary="A plan takes more than a second.",
         runbook="Give the controller more CPU; look how many gangs wait and how many nodes there are.",
+    ),
+    Alert(
+        name="ShoalDecisionsAreStoredSlowly",
+        expression=_quantile(0.9, "shoal_decision_store_seconds") + " > 5",
+        lasts="15m",
+        severity="warning",
+        summary="Decisions take more than five seconds until they are stored.",
+        runbook="Look at the API server's latency and flow control, and at rate(shoal_writes_sent_total[5m]).",
     ),
     Alert(
         name="ShoalWritesAreLost",

@@ -4,7 +4,7 @@ The folder is keyed by the pins, so a change of version builds again and an unch
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
 alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, Kueue's
-scheduler for comparison, and Helm's engine.
+scheduler for comparison, Helm's engine, and Prometheus's parser of queries.
 """
 
 from __future__ import annotations
@@ -234,5 +234,6 @@ if __name__ == "__main__":
             print(f"goclients: {program('goclients')}")
             print(f"runner: {program('kueue', RUNNER)}")
             print(f"helm: {program('helm')}")
+            print(f"promql: {program('promql')}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")

@@ -26,7 +26,7 @@ CASES: dict[str, Json] = {
     "a hub": {"only": ["appwrapper", "queues", "ray", "clusters"], "networkPolicy": True, "serviceMonitor": True},
     "outside the cluster": {"webhookUrl": "https://shoal.example:9443/", "podDisruptionBudget": False},
     "outside the cluster, beside Kueue": {"webhookUrl": "https://shoal.example:9443", "only": ["appwrapper"]},
-    "without webhooks": {"webhooks": False, "settings": {"trust_unstamped": True}},
+    "without webhooks": {"webhooks": False, "logFormat": "json", "settings": {"trust_unstamped": True}},
     "as the creator": {"settings": {"create_as_creator": "true", "supply": "aggregate", "bind_seconds": "120"}},
     "placed": {
         "resources": {"requests": {"cpu": "2"}, "limits": None},

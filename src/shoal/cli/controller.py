@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
 from shoal.errors import BadInput
+from shoal.kube import logs
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.health import HealthServer, cache_samples, request_samples, write_samples
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
     from shoal.kube.lease import Leadership, Term
+    from shoal.kube.logs import LogFormat
 
 log = logging.getLogger("shoal")
 
@@ -121,6 +122,13 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     callback=choices.dns_label,
     help="Namespace of the leader election lease.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines for people, or one JSON object a line with the object's key and the id of the decision.",
+)
 @click.option("-v", "--verbose", is_flag=True)
 def command(
     kubeconfig: Path | None,
@@ -140,14 +148,11 @@ def command(
     kube_api_qps: float,
     kube_api_burst: int,
     namespace: str,
+    log_format: LogFormat,
     verbose: bool,
 ) -> None:
     """Run Shoal's controllers until stopped."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.configure(log_format, verbose=verbose)
     with flag("--only"):
         names = chosen_parts(only)
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}

@@ -7,7 +7,7 @@ these. Read once at the entry point; a name that does not exist is refused.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -50,6 +50,9 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         bool,
         msgspec.Meta(description="Serve metrics without a token. Default: to users that may get /metrics."),
     ] = False
+    log_format: Annotated[
+        Literal["text", "json"], msgspec.Meta(description="Lines for people, or one JSON object a line.")
+    ] = "text"
     resources: Annotated[Json, msgspec.Meta(description="Of the controller's container.")] = msgspec.field(
         default_factory=lambda: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
     )

@@ -40,6 +40,7 @@ def arguments(namespace: str, values: Values) -> list[str]:
         "controller",
         *(["--webhooks"] if values.webhooks else ()),
         *(["--open-metrics"] if values.open_metrics else ()),
+        *([f"--log-format={values.log_format}"] if values.log_format != "text" else ()),
         f"--health-port={HEALTH_PORT}",
         f"--namespace={namespace}",
         f"--only={','.join(values.only)}",

@@ -224,6 +224,18 @@ class Engine:
         """What admitted gangs will still need, beyond the pods that exist."""
         return dict(self._state.ledger.total_reserved)
 
+    @property
+    def allocatable(self) -> Amounts:
+        """What all nodes offer."""
+        room = self._state.ledger.room
+        return {resource: room.total_allocatable(resource) for resource in room.resources}
+
+    @property
+    def free_room(self) -> Amounts:
+        """What was free on all nodes at the last plan, less what is planned there: a sum, whatever fits where."""
+        room = self._state.ledger.room
+        return {resource: room.sum_free(resource, room.alive) for resource in room.resources}
+
     def gang(self, key: str) -> Gang | None:
         """What is known of a gang, assumptions included."""
         return self._state.gangs.get(key)

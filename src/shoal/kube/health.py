@@ -139,6 +139,7 @@ def write_samples(writes: Writes) -> Iterator[Sample]:
     yield "shoal_writes_sent_total", "Writes sent.", {}, float(counts.sent)
     yield "shoal_writes_spared_total", "Writes not sent because they would change nothing.", {}, float(counts.spared)
     yield "shoal_writes_unknown_total", "Writes of unknown fate.", {}, float(counts.unknown)
+    yield "shoal_writes_repeated_total", "Writes sent again after a look.", {}, float(counts.repeated)
 
 
 def request_samples(requests: Mapping[tuple[str, str], int]) -> Iterator[Sample]:

@@ -23,6 +23,7 @@ from shoal.kube.backoff import asked_to_wait
 from shoal.kube.cancelled import end_if_cancelled
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, KubeError, LeaseLost
+from shoal.kube.logs import working_on
 
 K = TypeVar("K", bound=Hashable)
 LOST_PAUSE = 1.0
@@ -202,11 +203,13 @@ class Controller(Generic[K]):
             key = await self.queue.take()
             again: float | None = None
             try:
-                again = await self._reconcile(key)
+                with working_on(self.name, key):
+                    again = await self._reconcile(key)
                 self.counts.reconciled += 1
                 self._failures.pop(key, None)
             except Exception as error:  # this loop owns the key: whatever went wrong, the others go on
-                again = self._failed(key, error)
+                with working_on(self.name, key):
+                    again = self._failed(key, error)
             finally:
                 self.queue.done(key)
                 if again is not None:

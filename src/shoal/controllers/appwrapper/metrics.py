@@ -5,35 +5,14 @@ The Prometheus library is imported on the first call, so that a controller that 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shoal.controllers.planning.spread import Spread
 from shoal.engine.model import Amounts
 
 WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 DISPATCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
-
-
-class Spread:
-    """A histogram: how many values fell below each bound."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[str, int]]:
-        """Cumulative, as Prometheus wants them."""
-        total, found = 0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((bound, total))
-        return found
 
 
 class AppWrapperMetrics:

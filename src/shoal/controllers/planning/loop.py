@@ -17,6 +17,7 @@ from shoal.api.kinds import POD
 from shoal.api.meta import Json
 from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
+from shoal.controllers.planning.decision_log import HOLDING, DecisionLog
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking, lacking
 from shoal.controllers.planning.metrics import PlanningMetrics
@@ -70,6 +71,7 @@ class PlanningLoop:
         self.caches = SharedCaches(client, self.clock, self.settings.stamps)
         self.engine = Engine(self.settings.decisions, self.settings.queues)
         self.decisions = Decisions()
+        self.decision_log = DecisionLog()
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.sources: list[WorkloadSource] = []
         """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
@@ -83,7 +85,7 @@ class PlanningLoop:
                 self.engine, self.caches, self.sources, self.writes, self.recorder, self.clock, self.replan
             )
         self.desk = Desk(self.writes, self.clock, self)
-        self.metrics = PlanningMetrics(self.engine, self.sources)
+        self.metrics = PlanningMetrics(self.engine, self.sources, self.decision_log)
         self.turn = 0
         """Counts what the engine was told."""
         self._plans = 0
@@ -99,6 +101,7 @@ class PlanningLoop:
         self.sources.append(source)
 
     async def run(self) -> None:
+        began = self.clock.monotonic()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.caches.run(self.cluster.owner_changed))
@@ -109,6 +112,7 @@ class PlanningLoop:
                     source.subscribe()
                 self.cluster.subscribe()
                 self.plan()
+                self.metrics.took_over(self.clock.monotonic() - began)
                 self.ready.set()
                 tasks.create_task(self.desk.run())
                 tasks.create_task(self._plan_on_change())
@@ -132,6 +136,7 @@ class PlanningLoop:
     def update(self, gang: Gang) -> None:
         """What is stored of a gang; a decision about it that is being written stays in force until it is stored."""
         self.decisions.settle(gang)
+        self.decision_log.told(gang, self.engine.gang(gang.key), self.clock.monotonic())
         assumed = self.decisions.assumed(gang)
         if self.provisioning is not None:
             assumed = self.provisioning.with_request(assumed)
@@ -151,6 +156,7 @@ class PlanningLoop:
         """A gang is gone; `keep_room`: its pods are counted as its own until they end."""
         held = self.engine.gang(key)
         self.decisions.forget(key, uid)
+        self.decision_log.gone(key, held is not None and held.state in HOLDING, self.clock.monotonic())
         self.engine.remove(key)
         if keep_room and held is not None and held.uid == uid:
             self.cluster.gang_gone(held)
@@ -176,10 +182,13 @@ class PlanningLoop:
                     self.decisions.believe(one.gang)
                 case NotStored() | NotKept():
                     self.decisions.withdraw(one.gang)
+                    self.decision_log.withdrawn(one.gang)
                 case ReservationRefused():
                     self.decisions.refuse(one.gang, one.until)
+                    self.decision_log.withdrawn(one.gang)
                 case CalledOff():
                     self.decisions.call_off(one.gang)
+                    self.decision_log.withdrawn(one.gang)
             for source in self.sources:
                 source.observed(one)
 
@@ -217,7 +226,9 @@ class PlanningLoop:
     def plan(self) -> Plan:
         now, began = self.clock.now(), self.clock.monotonic()
         plan = self.engine.plan(now)
-        self.metrics.planned(self.clock.monotonic() - began, bool(plan.admits or plan.reservations))
+        ended = self.clock.monotonic()
+        self.metrics.planned(ended - began, bool(plan.admits or plan.reservations))
+        self.decision_log.decided(plan, now, ended)
         self._plans += 1
         for warning in plan.warnings:
             if warning not in self._warned:

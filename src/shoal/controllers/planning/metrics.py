@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
+from shoal.controllers.planning.decision_log import DecisionLog
 from shoal.controllers.planning.source import WorkloadSource
 from shoal.engine import Engine
 
@@ -17,8 +18,10 @@ BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class PlanningMetrics:
-    def __init__(self, engine: Engine, sources: list[WorkloadSource]) -> None:
+    def __init__(self, engine: Engine, sources: list[WorkloadSource], decisions: DecisionLog) -> None:
         self._engine = engine
+        self._decisions = decisions
+        self._took_over = 0.0
         self._sources = sources
         self._took = {result: [0] * (len(BOUNDS) + 1) for result in ("success", "inadmissible")}
         self._seconds = dict.fromkeys(self._took, 0.0)
@@ -28,6 +31,10 @@ class PlanningMetrics:
         result = "success" if admits else "inadmissible"
         self._took[result][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[result] += seconds
+
+    def took_over(self, seconds: float) -> None:
+        """The first plan of this leader was made."""
+        self._took_over = seconds
 
     def registry(self) -> Any:
         """A prometheus_client registry that shows these numbers."""
@@ -39,7 +46,7 @@ class PlanningMetrics:
 
     def collect(self) -> Iterator[Any]:
         """What prometheus_client calls on a scrape."""
-        from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         took = HistogramMetricFamily(
             "shoal_plan_duration_seconds", "How long one plan for all gangs takes.", labels=["result"]
@@ -48,6 +55,11 @@ class PlanningMetrics:
             sums = list(zip((*map(str, BOUNDS), "+Inf"), accumulate(counts), strict=True))
             took.add_metric([result], sums, self._seconds[result])
         yield took
+        yield CounterMetricFamily(
+            "shoal_engine_cycles", "Cycles over quota and room that plans took.", self._engine.cycles
+        )
+        text = "From the start of leading until the first plan; 0 before that."
+        yield GaugeMetricFamily("shoal_take_over_seconds", text, value=self._took_over)
         waiting = self._engine.waiting
         yield GaugeMetricFamily("shoal_appwrappers_waiting", "AppWrappers in the queue.", value=waiting)
         reserved = GaugeMetricFamily(
@@ -58,5 +70,22 @@ class PlanningMetrics:
         for resource, amount in sorted(self._engine.reserved.items()):
             reserved.add_metric([resource], amount)
         yield reserved
+        for name, text, amounts in (
+            ("shoal_allocatable", "What all nodes offer. cpu in milli.", self._engine.allocatable),
+            ("shoal_room", "Free on all nodes, less what is planned there. cpu in milli.", self._engine.free_room),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["resource"])
+            for resource, amount in sorted(amounts.items()):
+                gauge.add_metric([resource], amount)
+            yield gauge
+        for name, text, spread in (
+            ("shoal_decision_store_seconds", "From a decision until the watch shows it stored.", self._decisions.store),
+            (
+                "shoal_hand_over_seconds",
+                "From the end of a gang until the start of the next is stored.",
+                self._decisions.hand_over,
+            ),
+        ):
+            yield HistogramMetricFamily(name, text, buckets=spread.buckets(), sum_value=spread.sum)
         for source in self._sources:
             yield from source.collect()
