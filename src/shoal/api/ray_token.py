@@ -8,5 +8,8 @@ from shoal.api.gang import PREFIX
 ANNOTATION = PREFIX + "ray-token-secret"
 """Name of a Secret in the pod's namespace."""
 
+BY_AGENT = PREFIX + "ray-token-by-agent"
+"""On a RayCluster: the token is the default of this machine, and its pods stay as published."""
+
 KEY = "auth_token"
 """Where in the Secret the token stands, as KubeRay has it."""

@@ -77,12 +77,13 @@ class LocalCluster:
         self.home.remember(port=self.port)
         self.server.write_kubeconfig(self.home.kubeconfig, context=self.home.context)
         await self._install_kinds()
+        of_ray = ray_settings(self.settings)
         gangs, clusters = wrapper_settings(self.settings), hub_settings(self.settings)
         queues = queue_settings(self.settings)
         self.server.admission.judges.update(
             judges(
                 self.client,
-                ray_settings(self.settings),
+                of_ray,
                 queues,
                 as_creator=gangs.create_as_creator,
                 supply=gangs.supply,
@@ -90,8 +91,8 @@ class LocalCluster:
             )
         )
         self.server.admission.status_judges.update(status_judges())
-        self.server.admission.preparers.update(preparers(self.client, queues))
-        self.server.admission.updaters.update(updaters())
+        self.server.admission.preparers.update(preparers(self.client, queues, of_ray))
+        self.server.admission.updaters.update(updaters(of_ray))
         self.sandbox = choose_sandbox(
             self.settings.sandbox,
             self.home.identity,
@@ -340,11 +341,21 @@ def judges(
     }
 
 
-def preparers(client: Client, in_queues: QueueSettings | None = None) -> dict[tuple[str, str], Judge]:
-    """What completes a new object before it is judged: jobs with a queue label begin suspended."""
+def preparers(
+    client: Client, in_queues: QueueSettings | None = None, of_rays: RaySettings | None = None
+) -> dict[tuple[str, str], Judge]:
+    """What completes a new object before it is judged: jobs with a queue label begin suspended, Ray clusters have their
+    token in their spec."""
+    from shoal.controllers import ray
     from shoal.controllers.queues import admission as queues
 
-    return dict.fromkeys(queues.PREPARED, queues.QueueAdmission(client, in_queues).prepare)
+    of_queues = queues.QueueAdmission(client, in_queues).prepare
+    with_token = queues.one_after_another(of_queues, ray.token_default(of_rays or ray_settings(LocalSettings())))
+    return {
+        **dict.fromkeys(queues.PREPARED, of_queues),
+        ("ray.io", "rayclusters"): with_token,
+        ("ray.io", "rayjobs"): with_token,
+    }
 
 
 def status_judges() -> dict[tuple[str, str], Judge]:
@@ -354,11 +365,15 @@ def status_judges() -> dict[tuple[str, str], Judge]:
     return {("kueue.x-k8s.io", name): queues.validate for name in queues.STATUS_JUDGED}
 
 
-def updaters() -> dict[tuple[str, str], Judge]:
+def updaters(of_rays: RaySettings | None = None) -> dict[tuple[str, str], Judge]:
     """What completes an update before it is judged."""
+    from shoal.controllers import ray
     from shoal.controllers.queues import admission as queues
 
-    return {("kueue.x-k8s.io", "workloads"): queues.prepare}
+    return {
+        ("kueue.x-k8s.io", "workloads"): queues.prepare,
+        ("ray.io", "rayclusters"): ray.token_default(of_rays or ray_settings(LocalSettings())),
+    }
 
 
 def ray_settings(settings: LocalSettings) -> RaySettings:

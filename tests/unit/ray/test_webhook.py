@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.controllers.ray.settings import RaySettings
+from shoal.api import kinds
+from shoal.controllers.ray.settings import RaySettings, from_environment
 from shoal.controllers.ray.webhook import validator
 from shoal.kube.webhooks import AdmissionRequest
+from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import group, ray, ray_cluster, ray_job
 
 
@@ -75,3 +77,38 @@ def test_services_and_cron_jobs_that_cannot_work_are_refused():
     assert validate(asked({**cron, "spec": {"schedule": "@daily", "jobTemplate": job}})).allowed
     refused = validate(asked({**cron, "spec": {"schedule": "TZ=UTC 0 0 * * *", "jobTemplate": job}}))
     assert not refused.allowed and "use timeZone field instead" in refused.message
+
+
+LONG = "a" * 54
+NO_ENTRYPOINT = ray_job(entrypoint="")
+BAD_ENVIRONMENT = ray_job(runtimeEnvYAML="just text")
+
+
+@pytest.mark.parametrize(
+    "obj, by_spec, by_metadata",
+    [
+        (ray_job(LONG), False, False),
+        (ray_cluster(LONG), False, False),
+        (ray_cluster("demo", group("a"), group("a")), False, False),
+        (NO_ENTRYPOINT, False, True),
+        (BAD_ENVIRONMENT, False, True),
+        (ray_cluster("demo", group(minReplicas=3, maxReplicas=1)), False, True),
+    ],
+)
+def test_admission_may_be_that_of_a_kuberay_with_or_without_webhooks(obj, by_spec, by_metadata):
+    assert validator(RaySettings())(asked(obj)).allowed is by_spec
+    assert validator(from_environment({"ENABLE_WEBHOOKS": "true"}))(asked(obj)).allowed is by_metadata
+    assert validator(from_environment({"ENABLE_WEBHOOKS": "false"}))(asked(obj)).allowed
+
+
+@pytest.mark.parametrize("body, told", [(NO_ENTRYPOINT, "entrypoint"), (BAD_ENVIRONMENT, "runtimeEnvYAML")])
+async def test_what_admission_let_in_is_told_in_the_status(body, told):
+    stage = Stage(RaySettings(admission="off", gang="on"))
+    await stage.start()
+    await stage.client.create(kinds.RAY_JOB, body, "default")
+    await stage.settle()
+    status = stage.objects(kinds.RAY_JOB)[0]["status"]
+    clusters = stage.objects(kinds.RAY_CLUSTER)
+    await stage.stop()
+    assert (status["jobDeploymentStatus"], status["reason"]) == ("ValidationFailed", "ValidationFailed")
+    assert told in status["message"] and not clusters

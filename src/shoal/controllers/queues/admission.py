@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
+import msgspec
+
 from shoal.api import kueue_names, rules
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.kueue_convert import PRIORITY_SOURCES
@@ -190,6 +192,28 @@ def first_refusal(
         return AdmissionVerdict(warnings=warnings)
 
     return judged
+
+
+def one_after_another(
+    *preparers: Callable[[AdmissionRequest], AdmissionVerdict | Awaitable[AdmissionVerdict]],
+) -> Callable[[AdmissionRequest], Awaitable[AdmissionVerdict]]:
+    """Several that complete one kind: each sees what the one before it made; all warnings are passed on."""
+
+    async def prepared(request: AdmissionRequest) -> AdmissionVerdict:
+        warnings: tuple[str, ...] = ()
+        changed: Json | None = None
+        for preparer in preparers:
+            answer = preparer(request)
+            verdict = await answer if isawaitable(answer) else answer
+            if not verdict.allowed:
+                return verdict
+            warnings += verdict.warnings
+            if verdict.changed is not None:
+                changed = verdict.changed
+                request = msgspec.structs.replace(request, object=changed)
+        return AdmissionVerdict(changed=changed, warnings=warnings)
+
+    return prepared
 
 
 def problems_of(kind: GangJob, job: Json, old: Json | None, around: JobSurroundings) -> list[str]:

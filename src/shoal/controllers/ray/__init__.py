@@ -2,6 +2,7 @@
 
 from shoal.controllers.ray.operator import Operator, run
 from shoal.controllers.ray.settings import RaySettings, from_environment
+from shoal.controllers.ray.token_default import token_default
 from shoal.controllers.ray.webhook import validator
 
-__all__ = ["Operator", "RaySettings", "from_environment", "run", "validator"]
+__all__ = ["Operator", "RaySettings", "from_environment", "run", "token_default", "validator"]

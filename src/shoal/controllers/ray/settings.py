@@ -26,6 +26,8 @@ NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 
 CONTROLLER_NAME = RAY_OPERATOR
+_ADMISSION: dict[str, Literal["spec", "metadata", "off"]] = {"true": "metadata", "false": "off"}
+"""Of KubeRay's switch for its webhooks; without it all is refused that cannot work."""
 
 
 class RaySidecars(msgspec.Struct, frozen=True):
@@ -67,7 +69,12 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     default_auth_token: bool = False
     """Give every cluster a token that asks for none itself (an open dashboard runs anyone's code)."""
     token_by_agent: bool = False
-    """The same where our node agent starts the processes: it puts the token into their environment, not into pods."""
+    """The same where our node agent starts the processes: it puts the token into their environment, not into pods
+    (`shoal up`: on)."""
+    admission: Literal["spec", "metadata", "off"] = "spec"
+    """What admission refuses: whatever cannot work (`spec`), or bad names and groups of one name, as KubeRay's webhook
+    (`metadata`; KubeRay: ENABLE_WEBHOOKS=true), or nothing (`off`; ENABLE_WEBHOOKS=false). The rest is stored, and the
+    status says what is wrong."""
     default_image: str = "rayproject/ray:2.60.0"
     """Image of pods that the operator makes where no template names one."""
     default_ray_version: str = "2.60.0"
@@ -142,6 +149,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         drain_workers=_on(environment, "SHOAL_RAY_DRAIN_WORKERS", True),
         idle_delete_after=_seconds(environment, "SHOAL_RAY_IDLE_DELETE_SECONDS", 7 * 24 * 3600.0),
         batch_scheduler=environment.get("SHOAL_RAY_BATCH_SCHEDULER", ""),
+        admission=_ADMISSION.get(environment.get("ENABLE_WEBHOOKS", "").strip().lower(), "spec"),
         gang="on" if environment.get("SHOAL_RAY_GANG", "").strip().lower() in ("on", "true") else "off",
         scheduler_name=environment.get("SHOAL_RAY_SCHEDULER_NAME", ""),
         cluster_domain=environment.get("CLUSTER_DOMAIN") or "cluster.local",

@@ -12,9 +12,14 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import view
 from shoal.controllers.ray.cron.rules import cron_problem
 from shoal.controllers.ray.ray_kind.translation import translate
-from shoal.controllers.ray.service.rules import first_problem
+from shoal.controllers.ray.service.rules import first_metadata_problem, first_problem
 from shoal.controllers.ray.settings import RaySettings
-from shoal.controllers.ray.validation.cluster_rules import problems_of_metadata, problems_of_spec, warnings_of_cluster
+from shoal.controllers.ray.validation.cluster_rules import (
+    problems_of_group_names,
+    problems_of_metadata,
+    problems_of_spec,
+    warnings_of_cluster,
+)
 from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
@@ -47,7 +52,7 @@ def validator(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVe
             return AdmissionVerdict()
         if old is not None and old.get("spec") == obj.get("spec"):
             return AdmissionVerdict()
-        problems = problems_of(obj, request.kind.kind, settings)
+        problems = refused_of(obj, request.kind.kind, settings)
         if not problems:
             return AdmissionVerdict(
                 warnings=tuple(warnings_of_cluster(obj)) if request.kind.kind == "RayCluster" else ()
@@ -57,6 +62,23 @@ def validator(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVe
         )
 
     return validate
+
+
+def refused_of(obj: Json, kind: str, settings: RaySettings) -> list[str]:
+    """The problems that keep an object from being stored; the reconcilers tell the others in its status."""
+    if settings.admission == "spec" or kind == "Ray":
+        return problems_of(obj, kind, settings)
+    if settings.admission == "off":
+        return []
+    match kind:
+        case "RayCluster":
+            return [*problems_of_metadata(obj), *problems_of_group_names(obj)]
+        case "RayJob":
+            return problems_of_job_metadata(obj)
+        case "RayService":
+            problem = first_metadata_problem(obj)
+            return [problem.message] if problem else []
+    return []
 
 
 def problems_of(obj: Json, kind: str, settings: RaySettings) -> list[str]:

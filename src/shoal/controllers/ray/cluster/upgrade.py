@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
+from shoal.controllers.ray.pods import auth
 
 
 def recreates(cluster: Json) -> bool:
@@ -22,6 +23,8 @@ def spec_hash(cluster: Json) -> str:
     """A fixed text for everything in the spec that a running pod depends on."""
     spec = view.clone(view.spec(cluster))
     spec.pop("upgradeStrategy", None)
+    if auth.is_default(cluster):
+        del spec["authOptions"]  # a cluster from before the default was written down stays as it is
     groups = [spec.get("headGroupSpec") or {}, *(spec.get("workerGroupSpecs") or [])]
     for group in groups:
         for runtime in ("replicas", "minReplicas", "maxReplicas", "scaleStrategy"):

@@ -35,8 +35,14 @@ def uses_token(cluster: Json, settings: RaySettings) -> bool:
 
 def given_by_agent(cluster: Json, settings: RaySettings) -> bool:
     """True where the node agent hands over the token; a cluster with options of its own has it in its pods."""
-    own = isinstance(view.spec(cluster).get("authOptions"), dict)
+    own = isinstance(view.spec(cluster).get("authOptions"), dict) and not is_default(cluster)
     return settings.token_by_agent and not own and not _set_by_hand(cluster)
+
+
+def is_default(cluster: Json) -> bool:
+    """True when admission wrote the options, and the user changed nothing about them since."""
+    marked = view.annotations_of(cluster).get(ray_token.BY_AGENT) == "true"
+    return marked and view.spec(cluster).get("authOptions") == {"mode": "token"}
 
 
 def _set_by_hand(cluster: Json) -> bool:

@@ -28,9 +28,15 @@ class RayServiceProblem(msgspec.Struct, frozen=True):
     message: str
 
 
-def first_problem(service: Json, settings: RaySettings) -> RayServiceProblem | None:
+def first_metadata_problem(service: Json) -> RayServiceProblem | None:
     for found in _metadata(service):
         return RayServiceProblem(METADATA, f"The RayService metadata is invalid: {found}")
+    return None
+
+
+def first_problem(service: Json, settings: RaySettings) -> RayServiceProblem | None:
+    if (problem := first_metadata_problem(service)) is not None:
+        return problem
     for found in _checked_spec(service, settings):
         return RayServiceProblem(SPEC, f"The RayService spec is invalid: {found}")
     return None

@@ -34,6 +34,7 @@ _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _PRIORITY_SINCE = (2, 56, 0)
 _KUBERNETES_TOKEN_SINCE = (2, 55, 0)
 _RESOURCE_PARAMS = ("num-cpus", "num-gpus", "memory", "resources")
+_TWICE = "groupName is used twice; give every group its own name"
 
 
 def problems_of_metadata(cluster: Json) -> list[str]:
@@ -44,6 +45,14 @@ def problems_of_metadata(cluster: Json) -> list[str]:
     if not DNS_1035.fullmatch(name):
         problems.append(f"metadata.name {name!r} must be lower-case letters, digits and '-', starting with a letter")
     return problems
+
+
+def problems_of_group_names(cluster: Json) -> list[str]:
+    """Names that two groups share: all that KubeRay's webhook looks at in a spec."""
+    groups = view.spec(cluster).get("workerGroupSpecs")
+    found = [group.get("groupName") for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
+    twice = (index for index, name in enumerate(found) if name in found[:index])
+    return [f"spec.workerGroupSpecs[{index}] ({found[index]}): {_TWICE}" for index in twice]
 
 
 def problems_of_cluster(cluster: Json, settings: RaySettings) -> list[str]:
@@ -65,7 +74,7 @@ def problems_of_spec(cluster: Json, settings: RaySettings) -> list[str]:
             *_fault_tolerance(cluster, settings),
             *_autoscaling(cluster),
             *_autoscaler_can_start(cluster),
-            *_auth(cluster),
+            *_auth(cluster, settings),
             *_gated(cluster, settings),
             *_upgrade(cluster),
         ]
@@ -171,7 +180,7 @@ def _groups(cluster: Json, settings: RaySettings) -> Iterator[str]:
         name = view.group_name(group)
         where = f"spec.workerGroupSpecs[{index}] ({name})"
         if name in seen:
-            yield f"{where}: groupName is used twice; give every group its own name"
+            yield f"{where}: {_TWICE}"
         seen.add(name)
         if name == names.HEAD_GROUP or not _group_name_works(name):
             yield f"{where}: groupName must be letters, digits and '-' and not {names.HEAD_GROUP!r}"
@@ -342,9 +351,9 @@ def _autoscaler_can_start(cluster: Json) -> Iterator[str]:
             yield f"{where}: Ray's autoscaler needs to know its CPUs; set resources.limits.cpu of the Ray container"
 
 
-def _auth(cluster: Json) -> Iterator[str]:
+def _auth(cluster: Json, settings: RaySettings) -> Iterator[str]:
     options = view.spec(cluster).get("authOptions")
-    if not isinstance(options, dict):
+    if not isinstance(options, dict) or auth.given_by_agent(cluster, settings):
         return
     version = view.ray_version(cluster)
     if options.get("enableK8sTokenAuth") is True:
