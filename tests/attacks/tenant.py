@@ -15,6 +15,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
 from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.queues import QueueSettings
 from shoal.kube.errors import ApiError
 from shoal.kube.health import HealthServer
 from shoal.kube.scraping import ScrapeReview
@@ -25,7 +26,8 @@ from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs
 from tests.unit.appwrapper.test_faults_races import labelled, plant
 from tests.unit.appwrapper.test_rights import as_user, grant
-from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, ray_job
+from tests.unit.queues.build import cluster_queue, condition, flavor, job, local_queue, name_of, ray_job, true
+from tests.unit.queues.test_leaving import priority_class
 
 SHARED = (("quota.codeflare.dev", "quotasubtrees"), ("shoal.dev", "questions"))
 OWN = (
@@ -37,6 +39,9 @@ OWN = (
     ("workload.codeflare.dev", "appwrappers"),
     *SHARED,
 )
+
+
+PRIZED = {"kueue.x-k8s.io/priority-class": "prized"}
 
 
 class TenantWorld:
@@ -77,7 +82,8 @@ async def world() -> AsyncIterator[TenantWorld]:
         await grant(cluster, "mallory", "default", *SHARED)
         cluster.server.admission.preparers.update(composition.preparers(cluster.client))
         cluster.server.admission.judges.update(composition.judges(cluster.client))
-        cluster.start(planned(cluster.client, AppWrapperSettings(trust_unstamped=True)).run())
+        own = AppWrapperSettings(trust_unstamped=True)
+        cluster.start(planned(cluster.client, own, queues=QueueSettings()).run())
         cluster.start(Scheduler(cluster.client).run())
         try:
             yield found
@@ -252,3 +258,25 @@ async def stamps(world: TenantWorld) -> str:
         world.mallory.patch(kinds.APP_WRAPPER, "forged", "red", change, subresource="status"),
     )
     return "the stamp is the server's; the rest is refused"
+
+
+@ROOM.attack("a tenant", "learns the UID of another's gang by being preempted for it")
+async def preemptor(world: TenantWorld) -> str:
+    rule = {"withinClusterQueue": "LowerPriority"}
+    await world.admin.create(kinds.CLUSTER_QUEUE, cluster_queue("prized", quota={"cpu": "100m"}, preemption=rule))
+    await world.admin.create(kinds.WORKLOAD_PRIORITY_CLASS, priority_class("prized", 100))
+    made = []
+    for namespace, who, labels in (("red", world.mallory, {}), ("blue", world.admin, PRIZED)):
+        queue, gang = local_queue("prized", "prized"), job("preempted", cpu="100m", queue="prized", labels=labels)
+        for obj in (queue, gang):
+            obj["metadata"]["namespace"] = namespace
+        await world.admin.create(kinds.LOCAL_QUEUE, queue, namespace)
+        made.append(await who.create(kinds.JOB, gang, namespace))
+        seen = "Admitted" if namespace == "red" else "Preempted"
+        mine = await world.cluster.until(kinds.WORKLOAD, name_of(made[0]), true(seen), "red")
+    theirs = await world.admin.get(kinds.WORKLOAD, name_of(made[1]), "blue")
+    shown = json.dumps([mine, *await world.admin.list(kinds.EVENT, "red")])
+    for obj in (theirs, made[1]):
+        if obj["metadata"]["uid"] in shown:
+            raise Succeeded(f"it is shown the UID of {obj['kind']} {obj['metadata']['name']}")
+    return condition(mine, "Preempted")["message"]

@@ -25,6 +25,7 @@ from tests.checker.gang_world import (
     sums,
     usable,
 )
+from tests.checker.preemptors import mark_of
 from tests.checker.safety import leaks
 
 SECOND = 1_000_000
@@ -246,7 +247,9 @@ class _Walk:
             if self._fresh(change, self._supply_changed, self._changed.get(claimer.uid)):
                 continue
             victims = [
-                one for one in self.world.gangs() if one.admission.get("stoppingFor") == claimer.uid and one.is_stopping
+                one
+                for one in self.world.gangs()
+                if one.admission.get("stoppingFor") in (claimer.uid, mark_of(claimer.uid)) and one.is_stopping
             ]
             if not victims or claimer.admission.get("resumeAt", 0) > change.at:
                 continue

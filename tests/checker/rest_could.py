@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import permutations, product
 
+from tests.checker.preemptors import mark_of
 from tests.checker.rest_flavors import Unreadable
 from tests.checker.rest_gangs import Demand, Gangs
 from tests.checker.rest_holders import Asking, Holder
@@ -205,7 +206,9 @@ class Could:
 
     def spared(self, workload: Json) -> set[str]:
         """The gangs it had to make way for, and those that made way for it: no gang goes in circles."""
-        by = {uid_of(one): preemptors_of(one) for one in self.stored.all("workloads")}
+        every = self.stored.all("workloads")
+        marked = {mark_of(uid_of(one)): uid_of(one) for one in every}
+        by = {uid_of(one): {marked.get(other, other) for other in preemptors_of(one)} for one in every}
         found: set[str] = set()
         ask = [uid_of(workload)]
         while ask:

@@ -239,13 +239,14 @@ def charge_of(workload: Json) -> Usage:
 
 
 def preemptors_of(workload: Json) -> set[str]:
-    """UIDs of those it had to make way for, as far as its conditions remember."""
-    found = set()
+    """Those it had to make way for, as far as it remembers: UIDs, and marks of those in other namespaces."""
+    stored = str((workload["metadata"].get("annotations") or {}).get("shoal.dev/preempted-for") or "")
+    found = {stored.rpartition("@")[0]}
     for kind in ("Evicted", "Preempted"):
         text = str(condition(workload, kind).get("message") or "")
         if "(UID: " in text:
             found.add(text.split("(UID: ", 1)[1].split(",")[0].split(")")[0])
-    return found
+    return found - {"", "UNKNOWN"}
 
 
 def describe(workload: Json) -> str:

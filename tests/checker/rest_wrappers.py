@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from shoal.errors import BadInput
 from tests.checker.gang_rules import _published, charge_of, seat_of
 from tests.checker.gang_world import Seen, World
+from tests.checker.preemptors import mark_of
 from tests.checker.rest_found import Found
 from tests.checker.rest_gangs import leaves_alone
 from tests.checker.rest_objects import (
@@ -111,7 +112,10 @@ class Wrappers:
 
     def _starts(self, gang: Seen, found: Found, waiting: list[Seen]) -> str:
         """It has quota and room. Is either perhaps kept for another?"""
-        if any(one.is_stopping and one.admission.get("stoppingFor") not in (None, gang.uid) for one in self.gangs):
+        if any(
+            one.is_stopping and one.admission.get("stoppingFor") not in (None, gang.uid, mark_of(gang.uid))
+            for one in self.gangs
+        ):
             return "room is being freed for another"
         if (above := self.world.gang(gang.admission.get("stoppingFor") or "")) is not None and not above.is_admitted:
             return "it made way for one that still waits"

@@ -32,5 +32,6 @@ ASKED = PREFIX + "asked"
 """On an AppWrapper, by a client that asks why it waits: the controller looks again and repeats this in its answer."""
 
 PREEMPTED_FOR = PREFIX + "preempted-for"
-"""Annotation of an evicted Workload: UID of the gang that it makes way for, `@`, and the moment of that eviction as its
-condition has it. What is said of another eviction does not count."""
+"""Annotation of an evicted Workload: the gang that it makes way for (its UID, or its mark where it is in another
+namespace), `@`, and the moment of that eviction as its condition has it. What is said of another eviction does not
+count."""

@@ -31,6 +31,7 @@ from shoal.controllers.planning.observations import (
     WriteUnknown,
 )
 from shoal.controllers.planning.pods import GangPod
+from shoal.controllers.planning.preemptors import Preemptors
 from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.controllers.planning.questions.alone import subject_alone
 from shoal.controllers.planning.questions.desk import Desk
@@ -72,6 +73,7 @@ class PlanningLoop:
         self.engine = Engine(self.settings.decisions, self.settings.queues)
         self.decisions = Decisions()
         self.decision_log = DecisionLog()
+        self._preemptors = Preemptors()
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.sources: list[WorkloadSource] = []
         """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
@@ -135,6 +137,7 @@ class PlanningLoop:
 
     def update(self, gang: Gang) -> None:
         """What is stored of a gang; a decision about it that is being written stays in force until it is stored."""
+        gang = self._preemptors.resolved(gang)
         self.decisions.settle(gang)
         self.decision_log.told(gang, self.engine.gang(gang.key), self.clock.monotonic())
         assumed = self.decisions.assumed(gang)
@@ -142,6 +145,8 @@ class PlanningLoop:
             assumed = self.provisioning.with_request(assumed)
         self.engine.update(assumed)
         self.replan()
+        for earlier in self._preemptors.learnt(gang):
+            self.update(earlier)
 
     def update_fact(self, fact: Any) -> None:
         """Anything else that the engine counts with: a queue, a flavor, a quota tree, a namespace."""
@@ -157,6 +162,7 @@ class PlanningLoop:
         held = self.engine.gang(key)
         self.decisions.forget(key, uid)
         self.decision_log.gone(key, held is not None and held.state in HOLDING, self.clock.monotonic())
+        self._preemptors.forget(key, uid)
         self.engine.remove(key)
         if keep_room and held is not None and held.uid == uid:
             self.cluster.gang_gone(held)

@@ -201,7 +201,7 @@ def check_problems(cluster_queue: kueue.ClusterQueue, caches: QueueCaches) -> li
 
 
 def preemptor_of(workload: Workload) -> str:
-    """UID of the gang that it was evicted for, until it holds quota again."""
+    """The gang that it was evicted for, as it is stored, until it holds quota again."""
     evicted = condition(workload, "Evicted")
     if evicted is None or evicted.status != "True" or evicted.reason != "Preempted":
         return ""
@@ -209,7 +209,7 @@ def preemptor_of(workload: Workload) -> str:
     if uid and moment == evicted.last_transition_time:
         return uid
     found = _PREEMPTOR.search(evicted.message)
-    return found[1] if found else ""
+    return found[1] if found and found[1] != "UNKNOWN" else ""
 
 
 def gang_key(workload: Workload) -> str:

@@ -20,6 +20,7 @@ from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
+from shoal.controllers.planning.preemptors import stored_preemptor, told_preemptor
 from shoal.controllers.queues import checks, readiness, recovery
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
@@ -171,9 +172,11 @@ class StateMachine:
         draft.tell("Normal", f"EvictedDueTo{reason}", message)
 
     def _preempt(self, draft: WorkloadDraft, preempt: Preempt) -> None:
-        steps.preempt(draft, preempt.term, preempt.message, preempt.preemptor_uid)
-        draft.tell("Normal", "EvictedDueToPreempted", preempt.message)
-        draft.tell("Normal", "Preempted", preempt.message)
+        namespace = draft.workload.metadata.namespace
+        message = told_preemptor(preempt, namespace)
+        steps.preempt(draft, preempt.term, message, stored_preemptor(preempt, namespace))
+        draft.tell("Normal", "EvictedDueToPreempted", message)
+        draft.tell("Normal", "Preempted", message)
 
     def _stopped(self, draft: WorkloadDraft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""

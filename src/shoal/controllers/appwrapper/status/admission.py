@@ -37,7 +37,8 @@ class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     stopping: str = ""
     """Why the gang is being taken back; set until the last of its objects is gone."""
     stopping_for: str = ""
-    """UID of the gang that gets the room; stays until this one starts again."""
+    """The gang that gets the room, by UID, or by its mark where it is in another namespace; stays until this one
+    starts again."""
     setbacks: int = 0
     """How often in a row a start came to nothing, through no fault of the queue."""
     resume_at: int = 0

@@ -23,6 +23,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.planning.observations import EvictionStored
+from shoal.controllers.planning.preemptors import stored_preemptor
 from shoal.engine.model import Preempt
 
 COUNTS_PAUSE = 2.0
@@ -166,7 +167,8 @@ class Follow:
             message=message,
             sender="before preemptAWJobs - CanRun: false",
         )
-        await context.store.status(kind, wrapper, statuses.making_room_for(status, decision.preemptor_uid))
+        preemptor = stored_preemptor(decision, wrapper.metadata.namespace)
+        await context.store.status(kind, wrapper, statuses.making_room_for(status, preemptor))
         context.note(EvictionStored, wrapper)
         context.metrics.preempted(decision.cause)
         context.tell_people(wrapper, "Warning", "Preempted", message)

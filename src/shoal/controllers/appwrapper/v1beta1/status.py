@@ -178,9 +178,9 @@ def given_up(status: AppWrapperStatus, *, message: str) -> AppWrapperStatus:
     return replace(ended, pending=0, running=0)
 
 
-def making_room_for(status: AppWrapperStatus, preemptor_uid: str) -> AppWrapperStatus:
+def making_room_for(status: AppWrapperStatus, preemptor: str) -> AppWrapperStatus:
     """Remember the gang that the freed room is for."""
-    return replace(status, admission=write(replace(read(status.admission), stopping_for=preemptor_uid)))
+    return replace(status, admission=write(replace(read(status.admission), stopping_for=preemptor)))
 
 
 def set_back(status: AppWrapperStatus, resume_at: int) -> AppWrapperStatus:

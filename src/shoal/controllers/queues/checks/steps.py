@@ -72,7 +72,7 @@ def forget_answers(draft: Draft) -> None:
 
 
 def preempt(draft: Draft, reason: str, message: str, preemptor: str) -> None:
-    """`preemptor` is the UID of the gang that it makes way for; the message names that to people."""
+    """`preemptor` is the gang that it makes way for, as it is stored in this namespace; the message is for people."""
     evict(draft, "Preempted", message)
     draft.put("Preempted", True, reason, message)
     draft.annotations[PREEMPTED_FOR] = f"{preemptor}@{(draft.condition('Evicted') or {}).get('lastTransitionTime')}"
