@@ -54,6 +54,12 @@ def closure(listed: list[str]) -> set[str]:
             continue
         found.add(name)
         waiting += [Requirement(each) for each in requires(name) or ()]
+        for extra in one.extras:
+            waiting += [
+                Requirement(each.partition(";")[0])
+                for each in requires(name) or ()
+                if (marker := Requirement(each).marker) is not None and marker.evaluate({**IMAGE, "extra": extra})
+            ]
     return found
 
 

@@ -28,6 +28,9 @@ SUPPLY = PREFIX + "supply"
 CREATED_BY = PREFIX + "created-by"
 """User, uid, groups and extra of the creator as JSON; only admission may write it."""
 
+SUBMITTED_BY = PREFIX + "submitted-by"
+"""Name of the user who created a queued job or a Ray object, as admission recorded it; for people and for history."""
+
 ASKED = PREFIX + "asked"
 """On an AppWrapper, by a client that asks why it waits: the controller looks again and repeats this in its answer."""
 

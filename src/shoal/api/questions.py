@@ -20,7 +20,9 @@ CONSUMERS = "Consumers"
 """Which gangs are charged at the nodes of this quota?"""
 WOULD_START = "WouldStart"
 """Would the gang of this manifest, which is not stored, start now? Nothing is created."""
-QUESTIONS = (WHY, CONSUMERS, WOULD_START)
+HISTORY = "History"
+"""What did gangs do in a time: waits, runs, requeues, GPU-hours? Those that the asker may read are named."""
+QUESTIONS = (WHY, CONSUMERS, WOULD_START, HISTORY)
 VERDICTS = ("Starts", "Waits", "Never", "Unknown")
 """Never: not even if every other gang and pod ended, as quotas and nodes are. Unknown: too large to try out."""
 
@@ -55,12 +57,29 @@ class Target(Part):
     name: Annotated[str, Rule(required=True, min_length=1, max_length=253)] = ""
 
 
+class HistoryWindow(Part):
+    """Which rounds are asked for: those that overlap the time. Empty fields choose everything.
+
+    `allNamespaces`: not only those of the question's own namespace.
+    """
+
+    since: Timestamp | None = None
+    until: Timestamp | None = None
+    all_namespaces: bool = False
+    user: Annotated[str, Rule(max_length=253)] = ""
+    queue: Annotated[str, Rule(max_length=253)] = ""
+    name: Annotated[str, Rule(max_length=253)] = ""
+    by: Annotated[str, Rule(enum=["user", "namespace", "queue"], default="user")] = "user"
+    limit: Annotated[Int32, Rule(minimum=0, maximum=500, default=100)] = 100
+
+
 class QuestionSpec(Part):
     question: Annotated[str, Rule(enum=list(QUESTIONS), default=WHY)] = WHY
     target: Target | None = None
     fresh: bool = False
     manifest: Embedded = msgspec.Raw()
     largest: Annotated[str, Rule(max_length=253)] = ""
+    history: HistoryWindow | None = None
 
 
 class AnswerShortfall(Part):
@@ -122,6 +141,51 @@ class MadeFrom(Part):
     at: Timestamp | None = None
 
 
+class PastRun(Part):
+    """One round of a gang: it came or came back, it ran, it ended. `outcome` is empty while it goes on."""
+
+    uid: str = ""
+    round: Int32 = 0
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+    cluster_queue: str = ""
+    queued_at: Timestamp | None = None
+    started_at: Timestamp | None = None
+    ended_at: Timestamp | None = None
+    outcome: str = ""
+    pods: Int32 = 0
+    cpu: str = ""
+    memory: str = ""
+    gpus: Int64 = 0
+
+
+class PastTotal(Part):
+    """Of one user, namespace or queue. Seconds are whole; what goes on counts up to now."""
+
+    of: str = ""
+    gangs: Int32 = 0
+    runs: Int32 = 0
+    failed: Int32 = 0
+    requeues: Int32 = 0
+    waited_seconds: Int64 = 0
+    longest_wait_seconds: Int64 = 0
+    ran_seconds: Int64 = 0
+    gpu_seconds: Int64 = 0
+
+
+class PastAnswer(Part):
+    """`hidden`: gangs that the asker may not read, which no number here counts; `more`: older runs than those listed
+    are there."""
+
+    runs: tuple[PastRun, ...] | None = None
+    totals: tuple[PastTotal, ...] | None = None
+    hidden: Int32 = 0
+    more: bool = False
+
+
 class QuestionStatus(Part):
     answered_at: Timestamp | None = None
     made_from: MadeFrom | None = None
@@ -154,6 +218,7 @@ class QuestionStatus(Part):
     named_by: Annotated[str, Rule(enum=["Rights", "Namespace", ""])] = ""
     verdict: Annotated[str, Rule(enum=[*VERDICTS, ""])] = ""
     largest: Int32 | None = None
+    history: PastAnswer | None = None
 
 
 class Question(Object):

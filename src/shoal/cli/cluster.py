@@ -43,6 +43,7 @@ from shoal.local.settings import LocalSettings
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
+    from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
 
@@ -113,7 +114,10 @@ class LocalCluster:
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
         authority = self.server.identity.ca.certificate.decode()
-        parts = controllers(self.client, self.settings, self.home.name, authority)
+        from shoal.controllers.planning.history.store import HistoryStore
+
+        history = HistoryStore(f"sqlite:///{self.home.history}")
+        parts = controllers(self.client, self.settings, self.home.name, authority, history)
         for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
@@ -237,7 +241,9 @@ def is_over(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: str) -> dict[str, Part]:
+def controllers(
+    client: Client, settings: LocalSettings, cluster: str, root_ca: str, history: HistoryStore | None = None
+) -> dict[str, Part]:
     """What runs beside the API server, by name."""
     from msgspec import structs
 
@@ -250,7 +256,7 @@ def controllers(client: Client, settings: LocalSettings, cluster: str, root_ca: 
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, of_ray, writes=writes),
-        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray),
+        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
         "clusters": lambda: run_clusters(writes, hub_settings(settings)),
     }
@@ -260,7 +266,13 @@ def queue_settings(settings: LocalSettings) -> QueueSettings:
     return choices.queue_settings({"device_tolerations": True}, settings.gangs)
 
 
-async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueSettings, of_ray: RaySettings) -> None:
+async def run_gangs(
+    writes: Writes,
+    settings: AppWrapperSettings,
+    queues: QueueSettings,
+    of_ray: RaySettings,
+    history: HistoryStore | None = None,
+) -> None:
     """AppWrappers, queued jobs and Ray objects without a queue, in one loop: they compete for the same room."""
     from msgspec import structs
 
@@ -269,7 +281,8 @@ async def run_gangs(writes: Writes, settings: AppWrapperSettings, queues: QueueS
     from shoal.controllers.queues import QueueController
     from shoal.controllers.ray_gangs import RayGangController
 
-    planning = PlanningLoop(writes.client, structs.replace(settings.planning, queues=queues.decisions), writes=writes)
+    planned = structs.replace(settings.planning, queues=queues.decisions)
+    planning = PlanningLoop(writes.client, planned, writes=writes, history=history)
     AppWrapperController(planning, settings)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)

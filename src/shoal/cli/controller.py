@@ -34,6 +34,7 @@ from shoal.kube.writes import Writes
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.planning import PlanningLoop
+    from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
     from shoal.kube.lease import Leadership, Term
@@ -82,6 +83,14 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     "--trust-unstamped",
     is_flag=True,
     help="Dispatch AppWrappers whose creator no admission recorded, with Shoal's own rights.",
+)
+@click.option(
+    "--history",
+    default="memory",
+    show_default=True,
+    envvar="SHOAL_HISTORY",
+    metavar="memory|none|sqlite:///PATH|postgresql://…",
+    help="Where waits and runs are kept for `shoal history`. An address with a password belongs into SHOAL_HISTORY.",
 )
 @set_option
 @choices.kueue_config_option
@@ -139,6 +148,7 @@ def command(
     preemption: bool,
     quota: str,
     trust_unstamped: bool,
+    history: str,
     chosen: tuple[str, ...],
     kueue_config: Path | None,
     webhooks: bool,
@@ -155,6 +165,8 @@ def command(
     logs.configure(log_format, verbose=verbose)
     with flag("--only"):
         names = chosen_parts(only)
+    from shoal.controllers.planning.history.store import HistoryStore
+
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
     rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
     with flag("--kueue-config"):
@@ -164,12 +176,14 @@ def command(
         wrappers = choices.wrapper_settings({**options, **rights}, settings)
     with flag("--policy" if wrappers.policy == policy else "--set"):
         choices.check_policy(wrappers.policy)
+    with flag("--history"):
+        store = HistoryStore(history) if history != "none" else None
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
     in_queues = choices.queue_settings({}, settings)
-    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness)
+    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store)
     with flag("--set"):
         trusted = wrappers.trust_unstamped
         hub = choices.cluster_settings(
@@ -218,6 +232,7 @@ def parts_named(
     ray_settings: RaySettings,
     health: HealthServer,
     readiness: Readiness,
+    history: HistoryStore | None = None,
 ) -> dict[str, Part]:
     """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
     from msgspec import structs
@@ -243,7 +258,7 @@ def parts_named(
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(writes: Writes) -> None:
-            leading[:] = [PlanningLoop(writes.client, planned, writes=writes)]
+            leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history)]
             if "appwrapper" in names:
                 appwrapper.AppWrapperController(leading[0], settings)
             if with_ray_gangs:

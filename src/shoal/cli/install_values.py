@@ -38,6 +38,13 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         dict[str, str | bool],
         msgspec.Meta(description="Settings of the controllers, as shoal controller --set NAME=VALUE takes them."),
     ] = {}
+    history_secret: Annotated[
+        str,
+        msgspec.Meta(
+            description="Secret whose key url is the PostgreSQL address of the history, as postgresql://USER:PASSWORD@"
+            "HOST/DATABASE. Empty: SQLite in the pod, which ends with it."
+        ),
+    ] = ""
     legacy: Annotated[bool, msgspec.Meta(description="Also the legacy groups mcad.ibm.com and ibm.com.")] = False
     webhooks: Annotated[
         bool,

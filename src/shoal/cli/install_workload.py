@@ -17,6 +17,8 @@ HEALTH_PORT = 8081
 LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 """What Prometheus shows: the token of its own account."""
+STATE = "/var/lib/shoal"
+"""Where the pod may write."""
 USER = 65532
 """Of the controller's process, here and in the image."""
 
@@ -85,6 +87,8 @@ def _deployment(namespace: str, values: Values) -> Json:
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5},
         "resources": values.resources,
+        "env": [_history(values)],
+        "volumeMounts": [{"name": "state", "mountPath": STATE}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -111,6 +115,7 @@ def _deployment(namespace: str, values: Values) -> Json:
         **{name: value for name, value in chosen.items() if value},
         **({"topologySpreadConstraints": [spread]} if values.topology_spread else {}),
         "containers": [container],
+        "volumes": [{"name": "state", "emptyDir": {"sizeLimit": "1Gi"}}],
     }
     spec = {
         "replicas": values.replicas,
@@ -118,6 +123,14 @@ def _deployment(namespace: str, values: Values) -> Json:
         "template": {"metadata": {"labels": LABELS}, "spec": pod},
     }
     return {**labelled("apps/v1", "Deployment", NAME, namespace), "spec": spec}
+
+
+def _history(values: Values) -> Json:
+    """An address with a password comes from its Secret; arguments can be read by all."""
+    name = "SHOAL_HISTORY"
+    if values.history_secret:
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": values.history_secret, "key": "url"}}}
+    return {"name": name, "value": f"sqlite:///{STATE}/history.db"}
 
 
 def _disruption_budget(namespace: str) -> Json:

@@ -44,6 +44,10 @@ class Home:
         return self.directory / "api"
 
     @property
+    def history(self) -> Path:
+        return self.directory / "history.db"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.directory / "kubeconfig"
 

@@ -42,6 +42,13 @@ async def would_start(client: Client, manifest: Json, namespace: str, *, largest
     return await _asked(client, namespace, spec)
 
 
+async def history(client: Client, namespace: str, window: Json) -> Json:
+    """What gangs did: `window` as `api.questions.HistoryWindow` has it. Runs, totals, how many are hidden. Raises
+    NoAnswer."""
+    answer = await _asked(client, namespace, {"question": "History", "history": window})
+    return answer.get("history") or {}
+
+
 async def _asked(client: Client, namespace: str, spec: Json) -> Json:
     body: Json = {
         "apiVersion": kinds.QUESTION.api_version,

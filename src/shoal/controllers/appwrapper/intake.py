@@ -13,8 +13,9 @@ from functools import partial
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.controllers.appwrapper.caches import WrapperCaches
-from shoal.controllers.appwrapper.facts import AppWrapperFacts, is_started
+from shoal.controllers.appwrapper.facts import AppWrapperFacts, is_managed_here, is_queued_here, is_started
 from shoal.controllers.appwrapper.quota import subtree_fact
+from shoal.controllers.appwrapper.remembered import remembered
 from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import (
@@ -95,7 +96,9 @@ class Intake:
             self._without_pods_since.pop(uid, None)
         idle = uid in self._idle
         gone = Counter(self._gone_pods.get(uid, {}).values())
-        self.planning.update(self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle, gone=gone))
+        gang = self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle, gone=gone)
+        own = is_queued_here(wrapper) and is_managed_here(wrapper)  # else its queue, or another controller, remembers
+        self.planning.update(gang, (lambda: remembered(wrapper)) if own else None)
 
     def _update_all(self) -> None:
         """Other stamps are believed than before."""

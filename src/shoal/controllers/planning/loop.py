@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.api.kind import Key
@@ -19,6 +19,9 @@ from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decision_log import HOLDING, DecisionLog
 from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.history.recorder import GangHistory
+from shoal.controllers.planning.history.records import GangFacts
+from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.planning.lacking import Lacking, lacking
 from shoal.controllers.planning.metrics import PlanningMetrics
 from shoal.controllers.planning.observations import (
@@ -63,8 +66,10 @@ class PlanningLoop:
         settings: PlanningSettings | None = None,
         clock: Clock | None = None,
         writes: Writes | None = None,
+        history: HistoryStore | None = None,
     ) -> None:
-        """`writes` is the process's; without one the loop and its sources are alone and share their own."""
+        """`writes` is the process's; without one the loop and its sources are alone and share their own. `history`:
+        where rounds of gangs are kept; None: they are not."""
         self.client = client
         self.settings = settings or PlanningSettings()
         self.clock: Clock = clock or SystemClock()
@@ -74,6 +79,7 @@ class PlanningLoop:
         self.decisions = Decisions()
         self.decision_log = DecisionLog()
         self._preemptors = Preemptors()
+        self.history = GangHistory(history, self.clock) if history is not None else None
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.sources: list[WorkloadSource] = []
         """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
@@ -117,11 +123,15 @@ class PlanningLoop:
                 self.metrics.took_over(self.clock.monotonic() - began)
                 self.ready.set()
                 tasks.create_task(self.desk.run())
+                if self.history is not None:
+                    tasks.create_task(self.history.run())
                 tasks.create_task(self._plan_on_change())
         finally:
             if self._wake is not None:
                 self._wake.cancel()
             await self.recorder.close()
+            if self.history is not None:
+                await self.history.close()
 
     async def _synced(self, tasks: asyncio.TaskGroup) -> None:
         await self.caches.synced()
@@ -135,8 +145,11 @@ class PlanningLoop:
 
     # --- facts, from the sources
 
-    def update(self, gang: Gang) -> None:
-        """What is stored of a gang; a decision about it that is being written stays in force until it is stored."""
+    def update(self, gang: Gang, remembered: Callable[[], GangFacts] | None = None) -> None:
+        """What is stored of a gang; a decision about it that is being written stays in force until it is stored.
+        `remembered`: what history keeps of it; None for a gang that another source tells of."""
+        if self.history is not None and remembered is not None:
+            self.history.seen(gang, remembered)
         gang = self._preemptors.resolved(gang)
         self.decisions.settle(gang)
         self.decision_log.told(gang, self.engine.gang(gang.key), self.clock.monotonic())
@@ -159,6 +172,8 @@ class PlanningLoop:
 
     def forget(self, key: str, uid: str, *, keep_room: bool = False) -> None:
         """A gang is gone; `keep_room`: its pods are counted as its own until they end."""
+        if self.history is not None:
+            self.history.gone(uid)
         held = self.engine.gang(key)
         self.decisions.forget(key, uid)
         self.decision_log.gone(key, held is not None and held.state in HOLDING, self.clock.monotonic())

@@ -13,6 +13,7 @@ from inspect import isawaitable
 import msgspec
 
 from shoal.api import kueue_names, rules
+from shoal.api.gang import SUBMITTED_BY
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.kueue_convert import PRIORITY_SOURCES
 from shoal.api.meta import Json
@@ -88,7 +89,8 @@ class QueueAdmission:
         self._surroundings = SurroundingsReader(client, settings or QueueSettings())
 
     async def prepare(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return prepare(request, await self._around(request))
+        around = await self._around(request)
+        return signed(request, prepare(request, around), around)
 
     async def validate(self, request: AdmissionRequest) -> AdmissionVerdict:
         return validate(request, await self._around(request))
@@ -136,6 +138,20 @@ def _labelled(job: Json, name: str) -> Json:
     """The job with the default of this label."""
     labels = {**(job["metadata"].get("labels") or {}), name: DEFAULT}
     return {**job, "metadata": {**job["metadata"], "labels": labels}}
+
+
+def signed(request: AdmissionRequest, verdict: AdmissionVerdict, around: JobSurroundings) -> AdmissionVerdict:
+    """With the name of the user who creates a queued job or a Ray object, whatever was written there: for history."""
+    kind, obj = _job_kind(request), verdict.changed or request.object
+    if kind is None or obj is None or around.child or request.operation != "CREATE" or request.sub_resource:
+        return verdict
+    metadata = obj["metadata"]
+    made_by_another = any(one.get("controller") for one in metadata.get("ownerReferences") or ())
+    if made_by_another or not (kind.kind.group == "ray.io" or around.managing.is_queued(kind, obj)):
+        return verdict
+    annotations = {**(metadata.get("annotations") or {}), SUBMITTED_BY: request.user_info.username}
+    changed = {**obj, "metadata": {**metadata, "annotations": annotations}}
+    return msgspec.structs.replace(verdict, changed=changed)
 
 
 def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:

@@ -39,6 +39,7 @@ from shoal.controllers.queues.queue_status import QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.controllers.queues.recovery import Incomplete
+from shoal.controllers.queues.remembered import remembered
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, view
 from shoal.controllers.queues.subjects import Subjects
@@ -279,7 +280,7 @@ class QueueController:
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
             for request in self.caches.requests_of(workload):
                 self.planning.refresh_booking(request)
-        self.planning.update(gang)
+        self.planning.update(gang, lambda: remembered(workload, self.caches))
 
     def _sharing(self, workload: Workload) -> str:
         """What shares the quota that it waits for: the cohort of its ClusterQueue, or that alone."""

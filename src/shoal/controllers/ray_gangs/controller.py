@@ -35,6 +35,7 @@ from shoal.controllers.planning.observations import Observation
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.words import why_waiting
 from shoal.controllers.ray_gangs.facts import RayGangFacts, as_seen_first, gang_key
+from shoal.controllers.ray_gangs.remembered import remembered
 from shoal.engine.model import Explanation, Gang, Plan
 from shoal.errors import ShoalError
 from shoal.kube.awaited import Awaited
@@ -211,7 +212,7 @@ class RayGangController:
 
     def _update(self, kind: Kind, obj: Json) -> None:
         """Update the planning loop with what is stored."""
-        self.planning.update(self._gang(kind, obj))
+        self.planning.update(self._gang(kind, obj), lambda: remembered(kind, obj))
 
     def _gang(self, kind: Kind, obj: Json) -> Gang:
         pods = self.planning.pods(obj["metadata"]["uid"])

@@ -20,8 +20,10 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.questions import (
     CONSUMERS,
+    HISTORY,
     QUESTIONS,
     WOULD_START,
+    HistoryWindow,
     MadeFrom,
     QuestionSpec,
     QuestionStatus,
@@ -30,6 +32,9 @@ from shoal.api.questions import (
 )
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.planning.creators import Creator
+from shoal.controllers.planning.history.asked import past
+from shoal.controllers.planning.history.recorder import GangHistory
+from shoal.controllers.planning.history.store import HistoryTrouble
 from shoal.controllers.planning.naming import plain_key
 from shoal.controllers.planning.questions import answers, drafts
 from shoal.controllers.planning.questions.readers import Readers, asker_of
@@ -71,6 +76,10 @@ class PlanningView(Protocol):
 
     @property
     def stamps(self) -> Stamps: ...
+
+    @property
+    def history(self) -> GangHistory | None:
+        """What gangs did; None where that is not kept."""
 
     @property
     def turn(self) -> int:
@@ -174,6 +183,8 @@ class Desk:
             return self._refusal("UnknownQuestion", f"this controller does not answer {spec.question!r}")
         if spec.question == WOULD_START:
             return await self._would_start(question, spec, asker)
+        if spec.question == HISTORY:
+            return await self._past(metadata["namespace"], spec.history or HistoryWindow(), asker)
         if spec.target is None:
             return self._refusal("UnknownQuestion", "spec.target is missing: it names the gang that is asked about")
         made_at = await self._caught_up() if spec.fresh else 0
@@ -217,6 +228,16 @@ class Desk:
             consumers=tuple(nodes),
             named_by="Namespace" if asker is None else "Rights",
         )
+
+    async def _past(self, namespace: str, window: HistoryWindow, asker: Creator | None) -> QuestionStatus:
+        if self._planning.history is None:
+            return self._refusal("UnknownQuestion", "this controller keeps no history; start it with --history")
+        try:
+            found = await past(self._planning.history, self._readers, window, asker, namespace)
+        except (HistoryTrouble, BadInput) as error:
+            return self._refusal("UnknownQuestion", str(error))
+        by = "Namespace" if asker is None else "Rights"
+        return QuestionStatus(answered_at=micro_text(self._clock.now()), reason="Finished", history=found, named_by=by)
 
     async def _would_start(self, question: Json, spec: QuestionSpec, asker: Creator | None) -> QuestionStatus:
         """A manifest is tried out in a copy of the engine; nothing is stored or decided."""

@@ -1,0 +1,124 @@
+"""What the planning loop tells history, and how it is read: a thread of its own writes, so that no plan waits for it.
+
+The loop calls `seen` at every fact; only what changes the row of a gang is passed on. While the database does not
+answer, what was seen waits here, bounded: the newest look at each gang, which is enough to go on from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from shoal.controllers.planning.history.records import GangFacts, RunRecord, Sighting, sighting
+from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTotal, HistoryTrouble
+from shoal.engine.model import Gang
+from shoal.kube.clock import Clock
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST_WAITING = 50_000
+"""Looks that wait for the database; beyond that the oldest are lost, and that is logged."""
+RETRY_FIRST, RETRY_MOST = 1.0, 60.0
+PRUNE_EVERY = 3600.0
+BATCH = 500
+
+
+class GangHistory:
+    """`run` until cancelled. Reading works at any time."""
+
+    def __init__(self, store: HistoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
+        self._known: dict[str, tuple[Any, ...]] = {}
+        """By UID: what its last look was about."""
+        self._looks: list[Sighting] = []
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.on_change: list[Callable[[RunRecord], None]] = []
+        """Called with every row that was stored."""
+
+    # --- from the planning loop
+
+    def seen(self, gang: Gang, facts: Callable[[], GangFacts]) -> None:
+        """A fact about a gang; `facts` is called only where its row changes."""
+        mark = (gang.state, gang.admitted_at, gang.queue, bool(gang.stopping_for), gang.priority)
+        if self._known.get(gang.uid) == mark:
+            return
+        self._known[gang.uid] = mark
+        self._add(sighting(gang, facts(), self._clock.now()))
+
+    def gone(self, uid: str) -> None:
+        if self._known.pop(uid, None) is not None:
+            self._add(Sighting(uid=uid, stage="ended", at=self._clock.now()))
+
+    def _add(self, look: Sighting) -> None:
+        self._looks.append(look)
+        if len(self._looks) > MOST_WAITING:
+            del self._looks[: MOST_WAITING // 10]
+            log.warning("the history loses looks at gangs: the database does not take them")
+        self._idle.clear()
+        self._news.set()
+
+    # --- the thread
+
+    async def run(self) -> None:
+        """Write what was seen, for ever. The first write also closes what ended while no controller ran."""
+        pause, pruned, first = RETRY_FIRST, 0.0, True
+        while True:
+            if not self._looks and not first:
+                self._idle.set()
+                await self._news.wait()
+            self._news.clear()
+            batch = self._looks[:BATCH]
+            try:
+                if first:
+                    there, now = list(self._known), self._clock.now()
+                    await self._in_thread(partial(self._store.close_missing, there, now))
+                    first = False
+                changed = await self._in_thread(partial(self._store.write, batch))
+                if not pruned or self._clock.monotonic() - pruned > PRUNE_EVERY:
+                    pruned, now = self._clock.monotonic(), self._clock.now()
+                    await self._in_thread(partial(self._store.prune, now))
+            except HistoryTrouble as error:
+                log.warning("%s; it is tried again in %d s", error, pause)
+                await self._clock.sleep(pause)
+                pause = min(RETRY_MOST, pause * 2)
+                continue
+            pause = RETRY_FIRST
+            del self._looks[: len(batch)]
+            for row in changed:
+                for call in self.on_change:
+                    call(row)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def written(self) -> None:
+        """Until all that was seen so far is stored."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        await self._in_thread(self._store.close)
+        self._thread.shutdown(wait=False)
+
+    # --- reading
+
+    async def runs(self, query: HistoryQuery) -> list[RunRecord]:
+        """Rounds of gangs of all namespaces. Raises HistoryTrouble."""
+        return await self._in_thread(lambda: self._store.runs(query))
+
+    async def totals(self, query: HistoryQuery) -> list[HistoryTotal]:
+        now = self._clock.now()
+        return await self._in_thread(lambda: self._store.totals(query, now))
+
+    async def durations(self, wanted: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], list[float]]:
+        """Seconds of the last runs by namespace, user and queue."""
+        keys = list(wanted)
+        return await self._in_thread(lambda: {key: self._store.durations(*key) for key in keys})
