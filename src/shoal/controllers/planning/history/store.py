@@ -61,7 +61,7 @@ class HistoryTotal(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class Connection(Protocol):
+class Database(Protocol):
     def cursor(self) -> Any: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
@@ -76,7 +76,7 @@ class HistoryStore:
         self._postgres = url.startswith(("postgresql://", "postgres://"))
         self._most_rows = most_rows
         self._kept_days = kept_days
-        self._connection: Connection | None = None
+        self._connection: Database | None = None
 
     def close(self) -> None:
         """The next call opens it again; what is only in memory stays as long as this object."""
@@ -171,7 +171,7 @@ class HistoryStore:
     def _using(self) -> _Using:
         return _Using(self)
 
-    def connect(self) -> Connection:
+    def connect(self) -> Database:
         if self._connection is None:
             made = self._postgresql() if self._postgres else self._sqlite()
             try:
@@ -198,7 +198,7 @@ class HistoryStore:
             except Exception:  # the same
                 pass
 
-    def _sqlite(self) -> Connection:
+    def _sqlite(self) -> Database:
         if self._url == MEMORY:
             return sqlite3.connect(":memory:", check_same_thread=False)
         path = Path(self._url.removeprefix("sqlite:///"))
@@ -210,15 +210,15 @@ class HistoryStore:
         made.execute("PRAGMA synchronous = NORMAL")
         return made
 
-    def _postgresql(self) -> Connection:
+    def _postgresql(self) -> Database:
         try:
             import psycopg
         except ImportError:
             raise HistoryTrouble("PostgreSQL needs the psycopg package: pip install shoal-ray[controller]") from None
-        made: Connection = psycopg.connect(self._url, connect_timeout=10, application_name="shoal")
+        made: Database = psycopg.connect(self._url, connect_timeout=10, application_name="shoal")
         return made
 
-    def _prepare(self, connection: Connection) -> None:
+    def _prepare(self, connection: Database) -> None:
         columns = ", ".join(
             f"{_NAMES.get(one, one)} {'TEXT' if one in _TEXTS else 'BIGINT'} NOT NULL" for one in COLUMNS
         )
