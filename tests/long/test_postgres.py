@@ -77,6 +77,7 @@ def store(server: PostgresServer) -> Iterator[HistoryStore]:
 @pytest.mark.parametrize("promise", contract.ALL, ids=lambda one: one.__name__)
 def test_postgresql_keeps_the_contract(promise: Callable[[HistoryStore], None], store: HistoryStore) -> None:
     promise(store)
+    assert store.runs(HistoryQuery(limit=1)), "nothing was written"
 
 
 def test_a_server_that_was_away_is_used_again(server: PostgresServer, store: HistoryStore) -> None:
