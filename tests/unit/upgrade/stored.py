@@ -14,6 +14,7 @@ import msgspec
 
 from shoal import __version__
 from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers import appwrapper, ray
 from tests.cluster import Cluster, running
@@ -28,20 +29,20 @@ def start_controllers(cluster: Cluster) -> None:
     cluster.start(ray.run(cluster.client, ray.RaySettings()))
 
 
-async def objects(cluster: Cluster) -> list[Json]:
+async def objects(cluster: Cluster, kept: tuple[Kind, ...] = KEPT) -> list[Json]:
     found = []
-    for kind in KEPT:
+    for kind in kept:
         for obj in await cluster.client.list(kind, "default" if kind.namespaced else None):
             if obj["metadata"]["name"] not in ("kubernetes", "kube-root-ca.crt"):
                 found.append({**obj, "apiVersion": kind.api_version, "kind": kind.kind})
     return found
 
 
-async def load(cluster: Cluster, stored: list[Json]) -> None:
+async def load(cluster: Cluster, stored: list[Json], kept: tuple[Kind, ...] = KEPT) -> None:
     """Into the store as they are, UIDs and times included, as a database would be found."""
     for obj in stored:
         metadata = obj["metadata"]
-        kind = next(kind for kind in KEPT if (kind.api_version, kind.kind) == (obj["apiVersion"], obj["kind"]))
+        kind = next(kind for kind in kept if (kind.api_version, kind.kind) == (obj["apiVersion"], obj["kind"]))
         resource = cluster.server.registry.find(kind.group, kind.plural)
         assert resource is not None
         revision = cluster.server.storage.next_revision()

@@ -82,8 +82,9 @@ class AppWrapperFacts:
             sets, problem = (), ""
         if state == "stopping" and idle:  # a gang that waits for it to stop need not wait for its rest
             state = "held"
+        newer = record.format > admissions.FORMAT
         if state == "waiting" and not problem:
-            problem = self.unstamped(wrapper)
+            problem = admissions.NEWER if newer else self.unstamped(wrapper)
         created = _moment(wrapper.metadata.creation_timestamp, now)
         gang = Gang(
             key=gang_key(wrapper),
@@ -105,6 +106,7 @@ class AppWrapperFacts:
             assignment=admissions.assignment(record),
             gone={one.name: gone[item] for one in sets if (item := _item(one)) in gone},
             stopping_for=record.stopping_for,
+            preemptable=not newer,
             problem=problem,
         )
         return tolerating(gang) if self.settings.device_tolerations else gang

@@ -6,6 +6,8 @@ exists, a run is called off in the status before the first object goes, and ever
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, dialect
@@ -39,6 +41,8 @@ from shoal.engine.model import Admit
 from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 
+log = logging.getLogger(__name__)
+
 CREATE_AGAIN = 0.5
 REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
 VICTIMS_FIRST = 1.0
@@ -58,6 +62,8 @@ class AppWrapperReconciler:
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""
+        self._newer: set[str] = set()
+        """UIDs of AppWrappers that were said to be of a later release."""
 
     async def reconcile(self, address: Address) -> float | None:
         """Safe to call at any time, as often as one likes. Returns seconds until it wants to be called again."""
@@ -66,6 +72,9 @@ class AppWrapperReconciler:
             return await self._follow_deletion(address)
         wrapper = await self.context.store.settled(kind, key)
         if wrapper is None:
+            return None
+        if admissions.is_newer(wrapper.status.admission) and not wrapper.metadata.deletion_timestamp:
+            self._leave_to_newer(wrapper)
             return None
         match dialect(wrapper):
             case "v1beta2":
@@ -86,10 +95,18 @@ class AppWrapperReconciler:
         waits = [await self.follow.run(kind, wrapper), await self.dead_ends.look(wrapper.metadata.uid)]
         return min((wait for wait in waits if wait is not None), default=None)
 
+    def _leave_to_newer(self, wrapper: AppWrapper) -> None:
+        """What we would write could take away what the release that wrote it needs."""
+        if wrapper.metadata.uid not in self._newer:
+            self._newer.add(wrapper.metadata.uid)
+            self.context.tell_people(wrapper, "Warning", "StoredByNewerRelease", admissions.NEWER)
+            log.warning("%s: %s", gang_key(wrapper), admissions.NEWER)
+
     def forget(self, address: Address, wrapper: AppWrapper) -> bool:
         """This AppWrapper is gone; True when it may have left objects behind."""
         self.follow.forget(wrapper.metadata.uid)
         self._removals.pop(wrapper.metadata.uid, None)
+        self._newer.discard(wrapper.metadata.uid)
         if not admissions.read(wrapper.status.admission).objects:
             return False
         self._deleted[address] = wrapper

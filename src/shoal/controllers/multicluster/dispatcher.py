@@ -23,7 +23,7 @@ from shoal.controllers.multicluster.copies import chosen_cluster, stays
 from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
-from shoal.controllers.multicluster.record import Record, record_of, stored
+from shoal.controllers.multicluster.record import FORMAT, Record, record_of, stored
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.queues.checks import multikueue, steps
 from shoal.controllers.queues.checks.draft import Draft
@@ -57,6 +57,9 @@ class Dispatcher:
         """Bring the hub's record of one gang a step further. Level-triggered: safe to call at any time."""
         workload = self._hub.workloads.get(key)
         if workload is None:
+            return None
+        if record_of(workload).format > FORMAT:
+            log.warning("%s: its record was stored by a later release of Shoal and is left as it is", key)
             return None
         if not stays(workload):
             return await self._withdraw(workload)

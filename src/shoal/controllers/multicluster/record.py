@@ -11,10 +11,14 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
 
+FORMAT = 1
+"""Of what is written here. A field that an earlier release may drop leaves it as it is; other changes count it up."""
 MOST_PAST = 20
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    format: int = 1
+    """1, the first, is not written."""
     epoch: int = 0
     on: tuple[str, ...] = ()
     """Clusters that may hold a copy."""

@@ -2,7 +2,8 @@
 
 Written before the first wrapped object exists and read back after a restart: how often the gang was admitted, which
 generation of its spec, what it was given, which objects it will have, and whether it is being taken back. A text that
-no longer decodes counts as absent: the engine then decides again.
+no longer decodes counts as absent: the engine then decides again. A text of a later format is counted as far as it can
+be read, and never written over: the release that wrote it goes on from it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import msgspec
 
 from shoal.engine.model import Amounts, PodSet, PodSetAssignment, Seat
 
+FORMAT = 1
+"""Of what is written here. A field that an earlier release may ignore and drop leaves it as it is; any other change
+counts it up."""
+NEWER = "its admission was stored by a later release of Shoal: it is left as it is; run that release again to go on"
 Name = tuple[str, str, str]
 """apiVersion, kind and name of a wrapped object."""
 
@@ -24,6 +29,8 @@ class Given(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    format: int = 1
+    """1, the first, is not written."""
     epoch: int = 0
     """How often this AppWrapper was admitted; never repeats."""
     generation: int = 0
@@ -54,7 +61,24 @@ def read(text: str) -> StoredAdmission:
     try:
         return _decoder.decode(text)
     except msgspec.MsgspecError:
-        return StoredAdmission()
+        return StoredAdmission(format=_format_alone(text))
+
+
+class _Numbered(msgspec.Struct):
+    format: int = 1
+
+
+def _format_alone(text: str) -> int:
+    """Other fields may have changed their types."""
+    try:
+        return msgspec.json.decode(text, type=_Numbered).format
+    except msgspec.MsgspecError:
+        return 1
+
+
+def is_newer(text: str) -> bool:
+    """Was this stored by a release that writes what we do not understand?"""
+    return bool(text) and read(text).format > FORMAT
 
 
 def write(admission: StoredAdmission) -> str:
