@@ -16,6 +16,7 @@ from shoal.api.times import parse_time
 from shoal.engine.kueue import FlavorResource, KueueSettings
 from shoal.engine.kueue.flavors.assignment import Mode, Outcome
 from shoal.engine.kueue.views import assignment_of, quota_of, shares, victims_of
+from tests.conformance import kueue_provision, kueue_workload
 from tests.conformance.kueue_api import convert_differences, hides_attempt, names_differences, webhook_differences
 from tests.conformance.kueue_cycle import cycle_differences
 from tests.conformance.kueue_given import (
@@ -38,6 +39,7 @@ from tests.conformance.kueue_ray import (
     ray_webhook_differences,
     startstop_differences,
 )
+from tests.conformance.kueue_reconcile import reconcile_differences
 from tests.conformance.kueue_topology import topology_differences
 from tests.conformance.kueue_trace import trace_differences
 from tests.conformance.kueue_visibility import visibility_differences
@@ -78,6 +80,11 @@ def why_skipped(case: Case) -> str:
         return "better on purpose: a long name ends with its attempt"
     if kind in ("ray-webhook", "ray-default") and (reason := not_queued_here(case["input"])):
         return reason
+    if kind in ("workload", "provision"):
+        judge = {"workload": kueue_workload, "provision": kueue_provision}[kind]
+        if gates := judge.gates_apart(case["input"]):
+            return f"gates without a setting: {gates}"
+        return kueue_workload.different_on_purpose(case["input"]) if kind == "workload" else ""
     gates = unsupported_gates(case["input"]) if kind in JUDGES and kind != "topology" else []
     return f"gates without a setting: {', '.join(gates)}" if gates else ""
 
@@ -207,5 +214,8 @@ OBJECT_JUDGES: dict[str, Callable[[Case, Case], list[str]]] = {
     "ray-default": default_differences,
     "ray-webhook": ray_webhook_differences,
     "visibility": visibility_differences,
+    "workload": kueue_workload.workload_differences,
+    "provision": kueue_provision.provision_differences,
+    "ray-reconcile": reconcile_differences,
 }
 """What becomes of stored objects; unit tests have examples of our own."""

@@ -86,6 +86,7 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "featureGates.PartialAdmission": ("queues.partial_admission", _boolean),
     "manageJobsWithoutQueueName": ("queues.manage_jobs_without_queue_name", _boolean),
     "managedJobsNamespaceSelector": ("queues.managed_namespaces", _selector),
+    "featureGates.UnadmittedWorkloadsExplicitStatus": ("queues.explicit_status", _boolean),
     "multiKueue.workerLostTimeout": ("clusters.lost_seconds", _seconds),
 }
 _SWITCHES = ("waitForPodsReady", "fairSharing")

@@ -306,7 +306,7 @@ async def test_f089_nodes_that_are_taken_back_end_the_whole_gang(checked: Cluste
     assert "the nodes are gone" in said(ended, "Evicted")[2]
     assert (await checked.get(kinds.JOB, "train"))["spec"]["suspend"] is True
     counted = ended["status"]["schedulingStats"]["evictions"]
-    assert [(one["reason"], one["count"]) for one in counted] == [("DeactivatedDueToAdmissionCheck", 1)]
+    assert [tuple(one.values()) for one in counted] == [("Deactivated", "AdmissionCheck", 1)]
 
 
 async def test_a_vanished_request_of_a_running_job_is_not_made_again(checked: Cluster) -> None:

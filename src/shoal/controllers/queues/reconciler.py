@@ -102,9 +102,8 @@ class QueueReconciler:
             if ended:
                 return None
         elif ownership.is_orphan(workload):
-            steps.finish(draft, "OwnerNotFound", "The owner of the workload was not found")
-            await self._context.store(draft)
-            return None
+            steps.finish(draft, "OwnerNotFound", "The workload's owner no longer exists")
+            return await self._after_the_end(await self._context.store(draft))
         elif await ownership.has_left_its_queue(self._context.client, workload, self._managing):
             await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
             return None

@@ -71,6 +71,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of job labels that its Workload carries, too."""
     excluded_prefixes: tuple[str, ...] = ()
     """Resources whose names begin so need no quota."""
+    explicit_status: bool = False
+    """Say of a new gang that it waits, before it was looked at: one more write for each."""
     keep_finished_seconds: Seconds | None = None
     """How long a finished Workload is kept; not set: as long as its job."""
     check_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0

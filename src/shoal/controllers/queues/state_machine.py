@@ -11,17 +11,15 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.api.kueue import ClusterQueue
-from shoal.api.kueue_names import GATED_BY
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
-from shoal.api.objects import annotation
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.planning.preemptors import stored_preemptor, told_preemptor
-from shoal.controllers.queues import checks, readiness, recovery
+from shoal.controllers.queues import checks, readiness, recovery, standing
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
@@ -67,23 +65,29 @@ class StateMachine:
     def advance(self, draft: WorkloadDraft, now_is: Situation) -> float | None:
         """Bring the draft to where it belongs now. Returns seconds until time alone changes that."""
         cluster_queue = self._caches.cluster_queue_of(draft.workload)
+        known = draft.get("admissionChecks")
         self._sync_checks(draft, cluster_queue)
+        synced = draft.get("admissionChecks") != known
         self._note_retries(draft)
+        held_off = False
         if not draft.workload.spec.active:
             self._deactivate(draft)
+        elif standing.gate(draft):
+            held_off = True
         elif draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._end_stay(draft, now_is)
+        ready = None if synced else all(one.get("state") == "Ready" for one in draft.get("admissionChecks") or ())
         if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped:
             steps.give_back(draft)
             recovery.pause(draft)
             self._sync_checks(draft, cluster_queue)
-        if not draft.is_true("QuotaReserved"):
-            if checks.in_state(draft, "Retry"):  # about an attempt that is over: the wait is noted, the rest forgotten
-                steps.forget_answers(draft)
-            self._requeue(draft)
-            self._reserve(draft, now_is.gang, cluster_queue)
+            held_off = True  # this is stored first; then it waits as any other
+        if not draft.is_true("QuotaReserved") and not held_off:
+            self._wait(draft, now_is.gang, cluster_queue)
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._admit(draft, now_is.gang, cluster_queue)
+            standing.release_lost(draft, self._caches)
+        standing.note_admitted(draft, checks_ready=ready)
         self._reclaim(draft, now_is.reclaimable)
         recovery.note(draft, now_is.lacking)
         if self._settings.pods_ready is not None:
@@ -114,7 +118,11 @@ class StateMachine:
     # --- the end of a stay
 
     def _deactivate(self, draft: WorkloadDraft) -> None:
-        if draft.is_true("Evicted") and draft.reason("Evicted").startswith("Deactivated"):
+        """First it is evicted, whether it holds quota or not; then it waits, until a user switches it on again."""
+        if draft.is_true("Evicted"):
+            draft.set("requeueState", None)
+            if not draft.is_true("QuotaReserved"):
+                draft.put("QuotaReserved", False, "Deactivated", "The workload is deactivated")
             return
         target = draft.condition("DeactivationTarget")
         cause = str((target or {}).get("reason") or "")
@@ -123,28 +131,28 @@ class StateMachine:
             message += f" due to {target.get('message') or ''}"
             draft.drop("DeactivationTarget")
         reason = f"DeactivatedDueTo{cause}" if cause else "Deactivated"
-        self._evict(draft, reason, message, cause)
+        had_quota = draft.get("admission") is not None
+        steps.evict(draft, reason, message, cause)
+        if had_quota:
+            draft.tell("Normal", f"EvictedDueTo{reason}", message)
         draft.set("requeueState", None)
-        if not draft.is_true("QuotaReserved"):
-            draft.put("Requeued", False, reason, message)
 
     def _end_stay(self, draft: WorkloadDraft, now_is: Situation) -> None:
         """Whatever makes a gang with quota leave; the gravest first."""
         rejected, again = checks.in_state(draft, "Rejected"), checks.in_state(draft, "Retry")
         preempt = self._decisions.preempt(now_is.gang.key, now_is.gang.uid)
         if rejected:
-            message = f"AdmissionCheck(s) in Rejected state: {checks.listed(rejected)}"
+            message = checks.listed(rejected, "Rejected")
             draft.put("DeactivationTarget", True, "AdmissionCheck", message)
-            draft.tell("Warning", "AdmissionCheckRejected", message)
+            draft.tell("Warning", "AdmissionCheckRejected", f"Deactivated due to {message}")
         elif again:
-            message = f"Evicted due to AdmissionCheck in Retry state: {checks.listed(again)}"
-            self._evict(draft, "AdmissionCheck", message)
+            self._evict(draft, "AdmissionCheck", f"Evicted due to {checks.listed(again, 'Retry')}")
         elif preempt is not None and preempt.term == NODE_FAILURES:
             self._evict(draft, NODE_FAILURES, preempt.message)
         elif preempt is not None:
             self._preempt(draft, preempt)
-        elif stopped := self._stopped(draft):
-            self._stop(draft, *stopped)
+        elif standing.drain(draft, self._caches, self._evict):
+            pass
         elif self._is_over_time(draft):
             limit = draft.workload.spec.maximum_execution_time_seconds
             message = "exceeding the maximum execution time"
@@ -182,13 +190,6 @@ class StateMachine:
         """Kind, name and policy of a queue above it that is stopped."""
         return self._caches.stopped_queue(draft.workload)
 
-    def _stop(self, draft: WorkloadDraft, kind: str, name: str, policy: str) -> None:
-        if draft.is_true("Admitted"):
-            if policy == "HoldAndDrain":
-                self._evict(draft, f"{kind}Stopped", f"The {kind} is stopped")
-        else:
-            steps.release(draft, "Suspended", f"{kind} {name} is stopped")
-
     def _is_over_time(self, draft: WorkloadDraft) -> bool:
         left = self._time_left(draft)
         return left is not None and left <= 0
@@ -202,6 +203,22 @@ class StateMachine:
         return limit * SECOND - spent - (draft.now - draft.since("Admitted"))
 
     # --- waiting
+
+    def _wait(self, draft: WorkloadDraft, gang: Gang, cluster_queue: ClusterQueue | None) -> None:
+        """Without quota: what is told of it, unless it is let back into its queue just now, or not yet."""
+        before = draft.reason("Requeued")
+        pauses = self._pauses(draft)
+        if checks.in_state(draft, "Retry") and not pauses:  # about an attempt that is over
+            steps.forget_answers(draft)
+        self._requeue(draft)
+        reserved = self._decisions.reservation(gang.key, gang.uid) is not None
+        if reserved or not (pauses or draft.reason("Requeued") != before):
+            self._reserve(draft, gang, cluster_queue)
+
+    def _pauses(self, draft: WorkloadDraft) -> bool:
+        """Is it to be considered later?"""
+        at = (draft.get("requeueState") or {}).get("requeueAt")
+        return bool(at) and parse_time(at) > draft.now
 
     def _requeue(self, draft: WorkloadDraft) -> None:
         """Back-offs that have ended, queues that run again, gangs that were switched on again."""
@@ -234,16 +251,15 @@ class StateMachine:
             message = f"Quota reserved in ClusterQueue {reservation.queue}, wait time since queued was {waited}s"
             draft.tell("Normal", "QuotaReserved", message)
             return
-        gates = annotation(draft.workload, GATED_BY)
-        if gates:
-            steps.wait(draft, "AdmissionGated", f"Admission is gated by: {gates}")
-            return
         hold = self._decisions.hold(gang.key, gang.uid)
         if hold is not None and hold.term and self._telling.is_due(gang, draft.now):
             reason, message = draft.reason("QuotaReserved"), draft.message("QuotaReserved")
-            steps.wait(draft, hold.term, hold.explanation.message, _asked(gang))
+            asked = _asked(gang) if hold.term not in standing.OUT_OF_QUEUE else ()
+            steps.wait(draft, hold.term, hold.explanation.message, asked)
             if reason != hold.term or not is_same_cause(message, draft.message("QuotaReserved")):
                 draft.tell("Warning", hold.term, hold.explanation.message)
+        elif hold is None:
+            standing.renew(draft, self._caches, explicit=self._settings.explicit_status)
 
     def _admit(self, draft: WorkloadDraft, gang: Gang, cluster_queue: ClusterQueue | None) -> None:
         moved = self._decisions.places(gang.key, gang.uid)

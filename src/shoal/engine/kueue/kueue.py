@@ -154,7 +154,7 @@ class Kueue:
         message = self.register.why_ignored(member)
         if not message:
             return None
-        reason = "Suspended" if "is stopped" in message else "Misconfigured"
+        reason = "Suspended" if " is inactive" in message else "Misconfigured"
         return Wait(
             gang=member.key, uid=member.uid, cluster_queue=member.queue, reason=reason, message=bounded(message)
         )

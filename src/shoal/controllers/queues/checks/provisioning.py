@@ -16,6 +16,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kueue import AdmissionCheck, ProvisioningRequestConfig
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
+from shoal.api.node_pools import OBTAINS
 from shoal.api.times import parse_time
 from shoal.controllers.demand.devices import tolerating_template
 from shoal.controllers.queues.caches import QueueCaches
@@ -74,6 +75,8 @@ class Provisioning:
             if check.get("state") == "Pending":
                 self._answer(draft, check, requests.RequestAnswer(state="Pending", message=NOT_ACTIVE))
             return
+        if {one.name for one in workload.spec.pod_sets} - requests.admitted_pod_sets(workload):
+            return  # not an admission of what it asks for: its own controller gives it back
         try:
             wanted = requests.wanted_pod_sets(
                 workload, config, infos_of(_without_updates(workload), self._caches.flavor)
@@ -82,6 +85,7 @@ class Provisioning:
             self._answer(draft, check, requests.RequestAnswer(state="Rejected", message=str(error)))
             return
         if not wanted:
+            await self._drop([one for _, one in requests.attempts(self._caches.requests_of(workload), workload, name)])
             if check.get("state") != "Ready":
                 self._answer(draft, check, requests.RequestAnswer(state="Ready", message=NOT_NEEDED))
             return
@@ -252,7 +256,8 @@ def config_of(check: AdmissionCheck, caches: QueueCaches) -> ProvisioningRequest
 
 
 def _is_made_by_a_check(request: Json) -> bool:
-    return (request["metadata"].get("labels") or {}).get(kueue_names.MANAGED) == "true"
+    """Not one by which a gang without any check asks for nodes."""
+    return OBTAINS not in (request["metadata"].get("annotations") or {})
 
 
 def _without_updates(workload: Workload) -> Workload:

@@ -104,6 +104,12 @@ def consuming(infos: list[InjectedInfo], found: Iterable[Json]) -> list[Injected
 # --- what it asks for
 
 
+def admitted_pod_sets(workload: Workload) -> set[str]:
+    """Names of the pod sets that were given something."""
+    admission = workload.status.admission
+    return {one.name for one in (admission.pod_set_assignments if admission is not None else ())}
+
+
 def wanted_pod_sets(workload: Workload, config: ProvisioningRequestConfig, infos: list[InjectedInfo]) -> list[Wanted]:
     """Pod sets with pods that use a managed resource; merged where the config says so."""
     managed, policy = set(config.spec.managed_resources or ()), config.spec.pod_set_merge_policy
@@ -255,7 +261,9 @@ def answer(
         return _retry(message(request, "Failed"), "failure", attempt, check, config, jitter)
     if holds(request, "CapacityRevoked"):
         return RequestAnswer(state="Rejected", message=message(request, "CapacityRevoked"))
-    if holds(request, "BookingExpired") and not admitted:
+    if holds(request, "BookingExpired") and admitted:  # its pods use what was booked: nothing changes any more
+        return RequestAnswer(state=str(check.get("state") or "Pending"), message=str(check.get("message") or ""))
+    if holds(request, "BookingExpired"):
         return _retry(message(request, "BookingExpired"), "booking expired", attempt, check, config, jitter)
     if holds(request, "Provisioned"):
         updates = tuple(_update(name, request, config) for one in wanted for name in one.members)

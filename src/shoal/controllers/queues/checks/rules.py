@@ -58,19 +58,25 @@ def sync(draft: Draft, wanted: list[str]) -> None:
 
 def all_ready(workload: Workload, wanted: list[str]) -> bool:
     """By its stored status."""
-    ready = {one.name for one in workload.status.admission_checks or () if one.state == "Ready"}
-    return ready.issuperset(wanted)
+    listed = workload.status.admission_checks or ()
+    return all(one.state == "Ready" for one in listed) and {one.name for one in listed}.issuperset(wanted)
 
 
 def are_ready(draft: Draft, wanted: list[str]) -> bool:
     """By the status that is about to be stored."""
-    return {one["name"] for one in in_state(draft, "Ready")}.issuperset(wanted)
+    listed = draft.get("admissionChecks") or ()
+    return all(one.get("state") == "Ready" for one in listed) and {one["name"] for one in listed}.issuperset(wanted)
 
 
 def in_state(draft: Draft, state: str) -> list[Json]:
     return [one for one in draft.get("admissionChecks") or () if one.get("state") == state]
 
 
-def listed(entries: list[Json]) -> str:
-    """As Kueue joins them for a condition."""
-    return "; ".join(f'"{one["name"]}" ({one.get("message") or ""})' for one in entries)
+def listed(entries: list[Json], state: str) -> str:
+    """Checks and what they said, as Kueue tells of them in a condition."""
+    parts = []
+    for one in sorted(entries, key=lambda entry: str(entry["name"])):
+        said = one.get("message")
+        parts.append(f'"{one["name"]}" ({said})' if said else f'"{one["name"]}"')
+    noun = "AdmissionCheck" if len(parts) == 1 else "AdmissionChecks"
+    return f"{noun} in {state} state: {'; '.join(parts)}"

@@ -135,6 +135,7 @@ def _reset(check: Json, draft: Draft) -> Json:
 
 
 def _count_eviction(draft: Draft, reason: str, cause: str) -> None:
+    reason = "Deactivated" if cause and reason == f"DeactivatedDueTo{cause}" else reason
     stats = dict(draft.get("schedulingStats") or {})
     entries = [dict(one) for one in stats.get("evictions") or ()]
     for one in entries:
