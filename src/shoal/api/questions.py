@@ -141,6 +141,18 @@ class MadeFrom(Part):
     at: Timestamp | None = None
 
 
+class StartEstimate(Part):
+    """When a gang that waits would start, and what that is from. `at` is missing where it is not known.
+
+    `basis`: DeclaredLimits, History, Mixed, Known (nothing has to end) or Unknown; `ends`: gangs that end before it.
+    """
+
+    at: Timestamp | None = None
+    basis: str = ""
+    message: str = ""
+    ends: Int32 = 0
+
+
 class PastRun(Part):
     """One round of a gang: it came or came back, it ran, it ended. `outcome` is empty while it goes on."""
 
@@ -219,6 +231,7 @@ class QuestionStatus(Part):
     verdict: Annotated[str, Rule(enum=[*VERDICTS, ""])] = ""
     largest: Int32 | None = None
     history: PastAnswer | None = None
+    estimate: StartEstimate | None = None
 
 
 class Question(Object):

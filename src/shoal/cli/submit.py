@@ -299,7 +299,10 @@ def verdict(answer: Json) -> tuple[int, str]:
             return exits.NEVER, f"can never run: {message}"
         case "Waits":
             behind = f" behind {position - 1}" if position > 1 else ""
-            return exits.WAITS, f"waits{behind}: {message}"
+            estimate = answer.get("estimate") or {}
+            soon = f", from about {estimate['at']} ({estimate.get('message', '')})" if estimate.get("at") else ""
+            unknown = f"; when it starts is {estimate['message']}" if estimate and not soon else ""
+            return exits.WAITS, f"waits{behind}{soon}: {message}{unknown}"
     raise ShoalError(f"whether it would start is not known: {message or 'the controller gives no verdict'}")
 
 

@@ -104,6 +104,8 @@ def _print(told: dict[str, Any]) -> None:
         _say(f"  pod {pod['name']}: {pod['message']}")
     if told.get("position"):
         _say(f"  {_position(told)}{_as_of(told, now)}")
+    if told.get("estimate"):
+        _say(f"  {when(told['estimate'], now)}")
     unreadable = "that you may not read" if told.get("namedBy") != "Namespace" else "of other namespaces"
     _say_gangs("held by", told, "holders", "holdersNotShown", "moreHolders", unreadable)
     _say_gangs("would start if these ended:", told, "release", "releaseNotShown", "moreRelease", unreadable)
@@ -123,6 +125,14 @@ def _print(told: dict[str, Any]) -> None:
         stored = told.get("explainedAt") or told.get("storedAt")
         age = f", written {show.age(parse_time(stored), now)} ago" if stored else ""
         click.echo(show.harmless(f"this is what is stored{age}: {told['notAnswered']}"), err=True)
+
+
+def when(estimate: dict[str, Any], now: int) -> str:
+    """When it would start, and what that is from."""
+    if not estimate.get("at"):
+        return f"when it starts is {estimate.get('message') or 'unknown'}"
+    at = parse_time(estimate["at"])
+    return f"starts from about {estimate['at']} (in {show.age(now, max(at, now))}), {estimate.get('message', '')}"
 
 
 def _helps(told: dict[str, Any]) -> list[str]:

@@ -6,14 +6,15 @@ does no I/O, reads no clock and never raises on a bad fact: what cannot be used 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from shoal.engine.explain.case import case_of
+from shoal.engine.explain.forecast import MOST_ENDS, Forecast, RunLength, foretold
 from shoal.engine.explain.helps import by_itself, find_help
 from shoal.engine.explain.holding import strangers
-from shoal.engine.explain.rehearsal import Rehearsal
+from shoal.engine.explain.rehearsal import Rehearsal, copy_of, has_started
 from shoal.engine.explain.thinning import thinned
 from shoal.engine.explain.trial import MOST_COPIED, DraftTrial, most, resized, tried
 from shoal.engine.explain.why import explain, front, plain_reason
@@ -32,6 +33,8 @@ from shoal.engine.settings import EngineSettings
 NO_HELP = ("bad-fact", "held", "backing-off")
 EFFORT = 20_000
 """What one explanation may cost: gangs, nodes and pods carried through its trials, about a second in all."""
+FORECAST_EFFORT = 200_000
+"""What one forecast may cost, in the same measure; its plans look only at what an end changes."""
 MOST_WHOLE = 600
 """Gangs up to which all are copied; of more, those that matter."""
 FEWEST_TRIALS = 10
@@ -136,6 +139,22 @@ class Engine:
         if (self._unchanging + len(self._state.gangs)) * FEWEST_TRIALS > MOST_COPIED:
             return None
         return most(self, lambda count: resized(gang, pod_set, count), limit, now)
+
+    def forecast(self, gang: Gang | str, now: int, lengths: Callable[[Gang], RunLength | None]) -> Forecast | None:
+        """When would this gang start, were every other as long as `lengths` says? A gang that is not there yet is given
+        whole, one that waits by its key. None: the cluster is too large to try it out. Changes nothing."""
+        size = self._unchanging + len(self._state.gangs)
+        if size > MOST_COPIED:
+            return None
+        copy = copy_of(self)
+        key = gang if isinstance(gang, str) else gang.key
+        if not isinstance(gang, str):
+            copy.update(gang)
+        return foretold(copy, key, now, lengths, max(20, min(MOST_ENDS, FORECAST_EFFORT // max(1, size))))
+
+    def running(self) -> Iterator[Gang]:
+        """Gangs that were started, as far as the engine gives."""
+        return (gang for gang in list(self._state.gangs.values()) if has_started(gang))
 
     def emptied(self) -> None:
         """Forget every gang and every pod: for copies, to see what a gang could ever have."""

@@ -92,7 +92,7 @@ def _answered(answer: Json) -> dict[str, Any]:
         "explainedAt": answer["answeredAt"],
         "madeFrom": answer.get("madeFrom") or {},
     }
-    for name in ("clusterQueue", "localQueue", "localPosition", "localQueueLength", "pendingPods"):
+    for name in ("clusterQueue", "localQueue", "localPosition", "localQueueLength", "pendingPods", "estimate"):
         if answer.get(name):
             told[name] = answer[name]
     return told

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from shoal.controllers.planning.history.lengths import RunFacts, lengths
 from shoal.controllers.planning.history.records import GangFacts, RunRecord, Sighting, sighting
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTotal, HistoryTrouble
+from shoal.engine.explain.forecast import RunLength
 from shoal.engine.model import Gang
 from shoal.kube.clock import Clock
 
@@ -37,6 +39,8 @@ class GangHistory:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
         self._known: dict[str, tuple[Any, ...]] = {}
         """By UID: what its last look was about."""
+        self.facts: dict[str, RunFacts] = {}
+        """By UID: what the length of a gang's run is looked up by."""
         self._looks: list[Sighting] = []
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -52,9 +56,12 @@ class GangHistory:
         if self._known.get(gang.uid) == mark:
             return
         self._known[gang.uid] = mark
-        self._add(sighting(gang, facts(), self._clock.now()))
+        told = facts()
+        self.facts[gang.uid] = RunFacts(gang.namespace, told.user, gang.queue, told.limit)
+        self._add(sighting(gang, told, self._clock.now()))
 
     def gone(self, uid: str) -> None:
+        self.facts.pop(uid, None)
         if self._known.pop(uid, None) is not None:
             self._add(Sighting(uid=uid, stage="ended", at=self._clock.now()))
 
@@ -118,7 +125,8 @@ class GangHistory:
         now = self._clock.now()
         return await self._in_thread(lambda: self._store.totals(query, now))
 
-    async def durations(self, wanted: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], list[float]]:
-        """Seconds of the last runs by namespace, user and queue."""
-        keys = list(wanted)
-        return await self._in_thread(lambda: {key: self._store.durations(*key) for key in keys})
+    async def lengths(self) -> Callable[[Gang], RunLength | None]:
+        """How long each gang that is there is expected to run. Raises HistoryTrouble."""
+        keys = {one.key for one in self.facts.values()}
+        earlier = await self._in_thread(lambda: {key: self._store.durations(*key) for key in keys})
+        return lengths(dict(self.facts), earlier, self._clock.now())

@@ -28,11 +28,13 @@ from shoal.api.questions import (
     QuestionSpec,
     QuestionStatus,
     QuotaConsumers,
+    StartEstimate,
     Target,
 )
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.planning.creators import Creator
 from shoal.controllers.planning.history.asked import past
+from shoal.controllers.planning.history.lengths import estimate
 from shoal.controllers.planning.history.recorder import GangHistory
 from shoal.controllers.planning.history.store import HistoryTrouble
 from shoal.controllers.planning.naming import plain_key
@@ -65,6 +67,8 @@ FIRST_LOOK = 3.0
 """Seconds for which a gang that was just created may stay unseen before that is the answer."""
 LOOK_AGAIN = 0.2
 SECOND = 1_000_000
+NO_ESTIMATE = ("bad-fact", "held", "backing-off", "obtaining", "starting")
+"""Gangs that wait for something else than the end of others."""
 QUOTAS = (kinds.QUOTA_SUBTREE, kinds.QUOTA_SUBTREE_LEGACY)
 
 
@@ -202,7 +206,8 @@ class Desk:
         made_from = MadeFrom(plan=plan, at=_moment(made_at))
         naming = await self._naming(asker, namespace, subject, told)
         found = answers.answer(subject, told.explanation, told.places, told.others, naming, made_from)
-        return msgspec.structs.replace(found, answered_at=micro_text(self._clock.now()))
+        soon = await self._estimate(subject.gang, subject, told, asker, namespace) if subject.gang else None
+        return msgspec.structs.replace(found, answered_at=micro_text(self._clock.now()), estimate=soon)
 
     async def _consumers(
         self, asker: Creator | None, target: Target, namespace: str, made_from: MadeFrom
@@ -276,8 +281,34 @@ class Desk:
         told = CachedAnswer((0, 0), trial.explanation, trial.places, ())
         naming = await self._naming(asker, namespace, subject, told)
         found = answers.answer(subject, trial.explanation, trial.places, (), naming, made_from)
+        waits = trial.verdict == "waits"
+        soon = await self._estimate(gang, subject, told, asker, namespace) if waits else None
         at, verdict = micro_text(self._clock.now()), trial.verdict.capitalize()
-        return msgspec.structs.replace(found, answered_at=at, verdict=verdict, largest=largest, uid="")
+        return msgspec.structs.replace(found, answered_at=at, verdict=verdict, largest=largest, uid="", estimate=soon)
+
+    async def _estimate(
+        self,
+        gang: Gang | str,
+        subject: QuestionSubject,
+        told: CachedAnswer,
+        asker: Creator | None,
+        namespace: str,
+    ) -> StartEstimate | None:
+        """When it would start; None for a gang that waits for something else than others' ends."""
+        if subject.settled or told.explanation is None or told.explanation.reason in NO_ESTIMATE:
+            return None
+        history, engine = self._planning.history, self._planning.engine
+        if history is None:
+            return StartEstimate(basis="Unknown", message="unknown because this controller keeps no history")
+        try:
+            lengths = await history.lengths()
+        except HistoryTrouble as error:
+            return StartEstimate(basis="Unknown", message=f"unknown because {error}")
+        began = self._clock.monotonic()
+        found = engine.forecast(gang, self._clock.now(), lengths)
+        self._rest_after(began)
+        naming = await self._naming(asker, namespace, subject, told, found.endless if found is not None else ())
+        return estimate(found, naming.words)
 
     def _rest_after(self, began: float) -> None:
         """What an answer cost is rested for, so that questions get their share of the controller's time and no more."""
@@ -313,10 +344,16 @@ class Desk:
         return told
 
     async def _naming(
-        self, asker: Creator | None, namespace: str, subject: QuestionSubject, told: CachedAnswer
+        self,
+        asker: Creator | None,
+        namespace: str,
+        subject: QuestionSubject,
+        told: CachedAnswer,
+        more: Sequence[str] = (),
     ) -> answers.Naming:
         known_as = self._planning.known_as
-        keys = [plain_key(known_as(key)) for key in answers.keys_of(subject, told.explanation, told.others)]
+        named = [*answers.keys_of(subject, told.explanation, told.others), *more[: answers.MOST_LOOKED_AT]]
+        keys = [plain_key(known_as(key)) for key in named]
         readable = await self._readers.readable(asker, namespace, keys)
         by = "Namespace" if asker is None else "Rights"
         return answers.Naming(known_as=known_as, names=readable.__contains__, by=by, printable=printable, called=holder)
