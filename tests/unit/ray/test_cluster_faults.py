@@ -13,7 +13,7 @@ from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import backoff, cluster_pods, deletion, redis_cleanup, slots, workers
 from shoal.controllers.ray.cluster import reconciler as cluster
-from shoal.controllers.ray.pods import fault_tolerance
+from shoal.controllers.ray.pods import fault_tolerance, observed
 from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache
 from tests.conformance.kuberay_traces import Stage
@@ -267,3 +267,29 @@ def test_pods_of_an_earlier_cluster_of_the_same_name_are_not_ours(stage: Stage):
     caches.pods.note_write(pod)
     assert len(caches.pods_of(old)) == 1
     assert caches.pods_of(new) == []
+
+
+def what_the_pod_says_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "ray_terminated", lambda pod: None)
+
+
+@proven(without=what_the_pod_says_counts)
+async def test_f352_a_worker_whose_ray_ended_for_good_is_replaced_though_its_pod_runs_on(stage):
+    """F352: a worker that never restarts has lost its Ray container, a sidecar keeps its pod Running and Ready. Holds:
+    another takes its place, and meanwhile it is not counted."""
+    body = ray_cluster()
+    for worker in body["spec"]["workerGroupSpecs"]:
+        worker["template"]["spec"]["restartPolicy"] = "Never"
+    await stage.client.create(kinds.RAY_CLUSTER, body, "default")
+    await stage.settle()
+    await stage.play({"do": "setPods", "phase": "Running", "ready": True})
+    await stage.settle()
+    workers = {names.NODE_TYPE: names.WORKER}
+    before = {view.uid(pod) for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.WORKER}
+    ray = stage.objects(kinds.POD)[-1]["spec"]["containers"][0]["name"]
+    ended = [{"name": ray, "state": {"terminated": {"reason": "Error", "exitCode": 1}}}]
+    await stage.play({"do": "setPods", "phase": "Running", "match": workers, "containerStatuses": ended})
+    await stage.settle()
+    after = {view.uid(pod) for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.WORKER}
+    assert before and len(after) == len(before) and not before & after
+    assert stage.objects(kinds.RAY_CLUSTER)[0]["status"].get("readyWorkerReplicas", 0) == 0

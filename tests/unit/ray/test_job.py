@@ -159,6 +159,28 @@ async def test_a_submitter_that_ended_decides_only_what_ray_does_not_know(stage,
     assert (await read(stage))["status"]["reason"] == reason
 
 
+def waits_for_its_submitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_from_ray", lambda *seen: None)
+
+
+@proven(without=waits_for_its_submitter)
+@pytest.mark.parametrize("mode", ["K8sJobMode", "SidecarMode"])
+@pytest.mark.parametrize("ray, stage_after", [("SUCCEEDED", "Complete"), ("STOPPED", "Complete"), ("FAILED", "Failed")])
+@pytest.mark.parametrize("tells_when", [True, False])
+async def test_f351_a_submitter_that_hangs_does_not_keep_a_job_that_ended(stage, mode, ray, stage_after, tells_when):
+    """F351: Ray's job has ended and its submitter hangs. Holds: after the grace period the RayJob has Ray's outcome and
+    the reason that says so, whether or not Ray tells when the job ended."""
+    await started(stage, mode)
+    end = {"end_time": int(stage.clock.now() / 1000)} if tells_when else {}
+    stage.dashboard.info = {"status": ray, "message": "", **end}
+    await stage.settle()
+    assert (await passes(stage, 290))["jobDeploymentStatus"] == "Running"
+    status = await passes(stage, 20)
+    assert (status["jobDeploymentStatus"], status["jobStatus"]) == (stage_after, ray)
+    assert status["reason"] == "JobDeploymentStatusTransitionGracePeriodExceeded"
+    assert "submitter has not ended" in status["message"]
+
+
 def same_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "suffix", lambda *parts: "same5")
 

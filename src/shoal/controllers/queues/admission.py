@@ -23,6 +23,7 @@ from shoal.api.problems import joined
 from shoal.controllers.queues import placement
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.managing import DEFAULT
+from shoal.controllers.queues.reapplied import as_before
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.surroundings import JobSurroundings, SurroundingsReader
 from shoal.errors import BadInput
@@ -127,6 +128,7 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
         return AdmissionVerdict()
     if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
         made = _labelled(made, kueue_names.PRIORITY_CLASS)
+    made = as_before(kind, made)
     if not kind.is_suspended(made):
         made = kind.suspended(made)
     if around.elsewhere:

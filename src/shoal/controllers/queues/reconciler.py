@@ -28,6 +28,7 @@ from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
+from shoal.controllers.queues.reapplied import recorded
 from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.state_machine import Situation, StateMachine
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, since
@@ -311,11 +312,13 @@ class QueueReconciler:
         """One patch: unsuspended, with all that the admission adds."""
         try:
             infos = infos_of(workload, self._caches.flavor)
-            started = kind.started(job, requests.consuming(infos, self._caches.requests_of(workload)))
+            infos = requests.consuming(infos, self._caches.requests_of(workload))
+            started = recorded(job, kind.started(job, infos), kind, infos)
         except StartError as error:
             draft = WorkloadDraft(workload, self._context.clock.now())
             steps.finish(draft, "FailedToStart", str(error))
             await self._context.store(draft)
+            self._context.tell(job, "Warning", "FailedToStart", str(error))
             return
         try:
             await self._change(kind, job, started)

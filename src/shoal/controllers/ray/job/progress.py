@@ -42,9 +42,12 @@ class Memory(msgspec.Struct):
     stop_since: float | None = None
     submitter_ended: float | None = None
     answers_then: int = 0
+    ended_since: int | None = None
+    """When the job was first seen at its end in Ray, where Ray itself does not say."""
 
     def new_attempt(self) -> None:
         self.head_uid, self.head_lost_since, self.stop_since, self.submitter_ended = "", None, None, None
+        self.ended_since = None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -68,7 +71,7 @@ def judge(
     changes = _taken_over(job, held, latest, clock)
     known = str(changes.get("jobStatus", held.get("jobStatus")) or "")
     for ending in (
-        _from_ray(job, held, known, latest, submitter, settings, clock),
+        _from_ray(job, held, known, latest, submitter, settings, clock, memory),
         _from_lost_head(job, known, head, settings, clock, memory),
         _from_lost_job(known, held, latest),
         _from_errors(changes, held, latest, settings, clock),
@@ -110,6 +113,7 @@ def _from_ray(
     submitter: Submitter | None,
     settings: RaySettings,
     clock: Clock,
+    memory: Memory,
 ) -> Ending | None:
     """Ray says the job has ended; where there is a submitter, its logs are waited for, for a while."""
     if known not in TERMINAL:
@@ -119,7 +123,9 @@ def _from_ray(
     if not follows or submitter is not None:
         return _ended(known, info.message if info else "")
     since = _ray_end(held, info)
-    if since is not None and (clock.now() - since) / 1_000_000 > settings.transition_grace:
+    if since is None:
+        since = memory.ended_since = memory.ended_since or clock.now()
+    if (clock.now() - since) / 1_000_000 > settings.transition_grace:
         ended = _ended(known, "")
         text = f"Ray says {known} for more than {settings.transition_grace:.0f} s, the submitter has not ended"
         return msgspec.structs.replace(ended, reason=GRACE_EXCEEDED, message=text)

@@ -1,0 +1,106 @@
+"""What the embedded API server asks before it stores an object: elsewhere these are the webhooks.
+
+By group and resource, put together once at the start of the cluster; the rooms that judge are imported only then.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shoal.cli import choices
+from shoal.kube.client import Client
+from shoal.local.apiserver.admission.plugins import Judge
+from shoal.local.settings import LocalSettings
+
+if TYPE_CHECKING:
+    from shoal.controllers.queues import QueueSettings
+    from shoal.controllers.ray import RaySettings
+
+
+def judges(
+    client: Client,
+    of_rays: RaySettings | None = None,
+    in_queues: QueueSettings | None = None,
+    *,
+    as_creator: bool = False,
+    supply: str = "fit",
+    unserved: tuple[str, ...] = (),
+) -> dict[tuple[str, str], Judge]:
+    """What refuses an object that can never work before it is stored, by group and resource: elsewhere, the webhooks.
+
+    `client` asks for users' rights. `as_creator`: wrapped objects are created as the user, who may then wrap roles.
+    `supply`: with `aggregate`, an object for another namespace gets in and fails, as in MCAD. `unserved`: kinds that
+    only other clusters serve and that may be sent there.
+    """
+    from shoal.controllers import ray
+    from shoal.controllers.appwrapper.admission import webhook
+    from shoal.controllers.planning.rights import Rights, SendableKinds
+    from shoal.controllers.queues import admission as queues
+
+    of_ray = ray.validator(of_rays or ray_settings(LocalSettings()))
+    of_queues = queues.QueueAdmission(client, in_queues).validate
+    of_ray_in_queues = queues.first_refusal(of_queues, of_ray)
+    known = SendableKinds(client, unserved)
+    of_gangs = webhook.AppWrapperJudge(Rights(client), known, as_creator=as_creator, supply=supply).validate
+    return {
+        **dict.fromkeys(queues.PREPARED, of_queues),  # every kind of job that a queue may hold
+        ("ray.io", "rayclusters"): of_ray_in_queues,
+        ("ray.io", "rayjobs"): of_ray_in_queues,
+        ("ray.io", "rayservices"): of_ray,
+        ("ray.io", "raycronjobs"): of_ray,
+        ("ray.k8s.io", "rays"): of_ray,
+        ("workload.codeflare.dev", "appwrappers"): of_gangs,
+        ("mcad.ibm.com", "appwrappers"): of_gangs,
+        ("quota.codeflare.dev", "quotasubtrees"): of_gangs,
+        ("ibm.com", "quotasubtrees"): of_gangs,
+        **{("kueue.x-k8s.io", name): queues.validate for name in queues.JUDGED},
+    }
+
+
+def preparers(
+    client: Client, in_queues: QueueSettings | None = None, of_rays: RaySettings | None = None
+) -> dict[tuple[str, str], Judge]:
+    """What completes a new object before it is judged: jobs with a queue label begin suspended, Ray clusters have their
+    token in their spec."""
+    from shoal.controllers import ray
+    from shoal.controllers.queues import admission as queues
+
+    of_queues = queues.QueueAdmission(client, in_queues).prepare
+    with_token = queues.one_after_another(of_queues, ray.token_default(of_rays or ray_settings(LocalSettings())))
+    return {
+        **dict.fromkeys(queues.PREPARED, of_queues),
+        ("ray.io", "rayclusters"): with_token,
+        ("ray.io", "rayjobs"): with_token,
+    }
+
+
+def status_judges() -> dict[tuple[str, str], Judge]:
+    """What refuses a status before it is stored."""
+    from shoal.controllers.queues import admission as queues
+
+    return {("kueue.x-k8s.io", name): queues.validate for name in queues.STATUS_JUDGED}
+
+
+def updaters(of_rays: RaySettings | None = None) -> dict[tuple[str, str], Judge]:
+    """What completes an update before it is judged."""
+    from shoal.controllers import ray
+    from shoal.controllers.queues import admission as queues
+
+    return {
+        ("kueue.x-k8s.io", "workloads"): queues.prepare,
+        ("ray.io", "rayclusters"): ray.token_default(of_rays or ray_settings(LocalSettings())),
+    }
+
+
+def ray_settings(settings: LocalSettings) -> RaySettings:
+    """The Ray operator's choices on one machine. Every cluster gets a token: an open dashboard runs anyone's code."""
+    return choices.ray_settings(
+        os.environ,
+        settings.gangs,
+        dashboard_by_pod_address=True,
+        token_by_agent=True,
+        mount_autoscaler_token=True,
+        gang="on",
+        drain_workers=False,  # the node agent gives Ray a deadline of its own
+    )
