@@ -8,7 +8,7 @@ READY := .venv/.ready
 # Compiled modules are kept, whatever the shell says: every process of the tests starts quicker with them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-e2e test-long lint format bench faults faults-proof texts image crds chart monitoring docs docs-check docs-reference requirements clean
+.PHONY: help setup demo test test-fast test-processes test-chaos test-integration test-browser test-e2e test-long lint format bench faults faults-proof texts image crds chart monitoring docs docs-check docs-reference requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -27,7 +27,7 @@ $(READY): requirements.txt pyproject.toml
 demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
 	@$(BIN)/python demo/demo.py
 
-test: lint test-fast test-processes test-chaos attacks test-integration test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, real Ray
+test: lint test-fast test-processes test-chaos attacks test-integration test-browser test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, a real browser, real Ray
 
 # More workers than cores: some tests wait. The same examples every time; plain pytest explores.
 test-fast: setup ## unit and in-process tests only (about a minute on two cores)
@@ -47,6 +47,11 @@ test-integration: setup ## against the real kube-apiserver and etcd (built once 
 	@$(BIN)/python -m tests.controlplane.build
 	@echo "— integration tests on the real control plane"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/integration
+
+test-browser: setup ## the page in a real browser without a screen; installs Debian's chromium once where it may
+	@$(BIN)/python -m tests.browser.chromium
+	@echo "— the page in a browser"
+	@$(BIN)/python -m pytest -q tests/browser
 
 test-e2e: setup ## real Ray in real processes
 	@echo "— end-to-end tests with real Ray"
@@ -86,6 +91,7 @@ faults: setup ## write docs/internals/faults.md from the fault tests' own docstr
 
 faults-proof: setup ## run each fault test with its protection removed; every one must fail
 	@$(BIN)/python -m tests.controlplane.build
+	@$(BIN)/python -m tests.browser.chromium
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --timeout 120 --faults-proof tests
 
 texts: setup ## write tests/texts.txt, the list of every text that users can read

@@ -39,6 +39,7 @@ MENU: dict[str, list[str]] = {
     "Guides": [
         "docs/guides/submit",
         "docs/guides/python",
+        "docs/guides/page",
         "docs/guides/install",
         "docs/guides/people",
         "docs/guides/operate",

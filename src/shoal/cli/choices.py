@@ -202,6 +202,18 @@ def webhook_address(context: click.Context, option: click.Parameter, value: str)
     return value
 
 
+def page_address(context: click.Context, option: click.Parameter, value: str) -> str:
+    """For options that say where browsers find the page; empty for a port of loopback."""
+    if not value:
+        return value
+    from shoal.web.server import page_url
+
+    try:
+        return page_url(value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
+    from shoal.web import PageServer
 
 log = logging.getLogger(__name__)
 
@@ -58,14 +59,22 @@ class LocalCluster:
     """`start` until ready, `run` until told to stop, `stop` leaves nothing running."""
 
     def __init__(
-        self, home: Home, settings: LocalSettings, space: OwnSpace | None = None, audit_log: Path | None = None
+        self,
+        home: Home,
+        settings: LocalSettings,
+        space: OwnSpace | None = None,
+        audit_log: Path | None = None,
+        page_port: int | None = None,
     ) -> None:
+        """`page_port`: where the page is served, 0 for a free port; None: nowhere."""
         self.home = home
         self._space = space
         self.settings = settings
         self.clock = SystemClock()
         self.server = Server(home.api, durability=settings.durability, audit_log=audit_log)
         self.port = 0
+        self.page: PageServer | None = None
+        self._page_port = page_port
         self._troubles: dict[str, tuple[str, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -123,9 +132,16 @@ class LocalCluster:
         await self.agent.ready.wait()
         await self.scheduler.ready.wait()
         await self._place_base_load()
+        if self._page_port is not None:
+            from shoal.cli.page import serve_locally
+
+            listener = self._space.page if self._space is not None else None
+            self.page = await serve_locally(self.server, streams.connect, self._page_port, listener)
 
     async def stop(self, grace: float) -> None:
         """End every process of every pod, then everything else. State stays."""
+        if self.page is not None:
+            await self.page.stop()
         if hasattr(self, "agent"):
             await self.agent.stop_pods(grace)
         for task in self._tasks:

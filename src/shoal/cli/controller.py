@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shoal.controllers.ray import RaySettings
     from shoal.kube.lease import Leadership, Term
     from shoal.kube.logs import LogFormat
+    from shoal.web import PageServer
 
 log = logging.getLogger("shoal")
 
@@ -125,6 +126,18 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="Requests that it sends at once after a rest. Default: twice --kube-api-qps.",
 )
 @click.option(
+    "--page-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Serve the page on this port: of loopback, for kubectl port-forward, unless --page-url is given.",
+)
+@click.option(
+    "--page-url",
+    default="",
+    callback=choices.page_address,
+    help="https://HOST at which a proxy that ends TLS serves the page; it then listens on all addresses.",
+)
+@click.option(
     "--namespace",
     default="shoal-system",
     show_default=True,
@@ -157,6 +170,8 @@ def command(
     open_metrics: bool,
     kube_api_qps: float,
     kube_api_burst: int,
+    page_port: int,
+    page_url: str,
     namespace: str,
     log_format: LogFormat,
     verbose: bool,
@@ -210,6 +225,8 @@ def command(
             readiness,
             open_metrics,
             RequestRate(kube_api_qps, kube_api_burst or round(2 * kube_api_qps)) if kube_api_qps else None,
+            page_port,
+            page_url,
         )
     )
 
@@ -339,6 +356,8 @@ async def _run(
     readiness: Readiness,
     open_metrics: bool,
     rate: RequestRate | None,
+    page_port: int,
+    page_url: str,
 ) -> None:
     """Without a `webhook_url` the API server calls the webhooks through the Service."""
     from shoal.kube.lease import Leadership
@@ -378,10 +397,26 @@ async def _run(
 
         if health_port:
             await health.start("0.0.0.0", health_port)
+        page = await _page(page_port, page_url, kubeconfig, context) if page_port else None
         try:
             await _until_stopped(everything())
         finally:
             await health.stop()
+            if page is not None:
+                await page.stop()
+
+
+async def _page(port: int, url: str, kubeconfig: Path | None, context: str | None) -> PageServer:
+    """The page, in every replica: it asks the API server with each visitor's own token and leads nothing."""
+    from shoal.cli.page import by_token
+    from shoal.kube.kubeconfig import load_with_token
+    from shoal.web import PageServer, PageSettings
+
+    visitors = by_token(lambda token: load_with_token(token, kubeconfig, context))
+    page = PageServer(PageSettings(url=url), by_token=visitors)
+    await page.start("0.0.0.0" if url else "127.0.0.1", port)
+    log.info("the page is served on port %s; open it with: shoal open --url %s", port, page.address)
+    return page
 
 
 def _listening(webhook_url: str) -> tuple[str, int]:

@@ -20,6 +20,7 @@ COMMANDS = {
     "kubeconfig": ("shoal.cli.kubeconfig", "Print the path of a cluster's kubeconfig."),
     "image": ("shoal.cli.image", "List or remove environments that were built for image names."),
     "doctor": ("shoal.cli.doctor", "Check what this machine allows, and say what to do."),
+    "open": ("shoal.cli.open", "Open the page: what runs, what waits and why, in a browser."),
     "submit": ("shoal.cli.submit", "Submit a manifest or a command; wait, print its log, end with its exit code."),
     "logs": ("shoal.cli.logs", "Print or follow the log of a gang, also while it waits."),
     "wait": ("shoal.cli.wait", "Wait until a gang runs or has ended, with an exit code for each outcome."),

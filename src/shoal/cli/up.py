@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -110,6 +111,13 @@ START_PATIENCE = 60.0
     help="Port of the API server. Default: a free one, kept for the next start.",
 )
 @click.option(
+    "--page-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the page. Default: a free one, kept for the next start.",
+)
+@click.option("--no-page", is_flag=True, help="Do not serve the page that `shoal open` shows.")
+@click.option(
     "--audit-log",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Append every request and its answer to this file, as kube-apiserver does.",
@@ -132,6 +140,8 @@ def command(
     repair: bool,
     config: Path | None,
     port: int,
+    page_port: int,
+    no_page: bool,
     audit_log: Path | None,
     no_kubeconfig: bool,
     detach: bool,
@@ -163,22 +173,23 @@ def command(
     if detach:
         _detach(home, no_kubeconfig)
         return
-    space = _own_space(home, settings, port)  # before anything starts a thread
-    asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log))
+    page = None if no_page else page_port or home.last_port("page")
+    space = _own_space(home, settings, port, page)  # before anything starts a thread
+    asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log, page))
 
 
-def _own_space(home: Home, settings: LocalSettings, port: int) -> OwnSpace | None:
+def _own_space(home: Home, settings: LocalSettings, port: int, page_port: int | None) -> OwnSpace | None:
     """Namespaces of our own for a user without rights, where they are allowed and were not refused."""
     if settings.sandbox == "loopback" or settings.runtime == "simulated" or machine.may_use_namespaces():
         return None
     if not machine.may_have_own_namespaces():
         return None
     try:
-        return ownspace.enter(home.runtime / "pods", port or home.last_port())
+        return ownspace.enter(home.runtime / "pods", port or home.last_port(), page_port)
     except OSError as error:
         if port:
             raise ShoalError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
-        return ownspace.enter(home.runtime / "pods", 0)
+        return ownspace.enter(home.runtime / "pods", 0, page_port)
 
 
 def _repair(home: Home) -> None:
@@ -269,6 +280,7 @@ async def _run(
     no_kubeconfig: bool,
     space: OwnSpace | None = None,
     audit_log: Path | None = None,
+    page_port: int | None = None,
 ) -> None:
     from shoal.cli.cluster import LocalCluster, quiet_environment, spare_descriptors
 
@@ -280,7 +292,7 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    cluster, started = LocalCluster(home, settings, space, audit_log), False
+    cluster, started = LocalCluster(home, settings, space, audit_log, page_port), False
     try:
         await cluster.start(port)
         started = True
@@ -297,6 +309,9 @@ async def _run(
             if not no_kubeconfig
             else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
         )
+        if cluster.page is not None:
+            home.remember(page_port=urlsplit(cluster.page.address).port)
+            click.echo(f"  shoal open{_named(home)}    the page, in your browser: {cluster.page.address}")
         if added is not None and was_shared:
             click.echo(f"  other users could read {added}; it now holds credentials, so only you may read it (0600)")
         await _status_line(cluster, stop)
@@ -307,6 +322,10 @@ async def _run(
             home.forget_running()
             if not no_kubeconfig:
                 kubeconfigs.remove(home.context)
+
+
+def _named(home: Home) -> str:
+    return "" if home.name == DEFAULT_NAME else f" --name {home.name}"
 
 
 async def _status_line(cluster: LocalCluster, stop: asyncio.Event) -> None:

@@ -55,6 +55,8 @@ class FeedSettings(msgspec.Struct, frozen=True):
     silence_limit: float = 3.0
     """For the initial events of a streaming list: a server that does not know them sends no end mark."""
     streaming_lists: bool = True
+    quiet: bool = False
+    """Troubles are the caller's to tell: a right that a visitor lacks is nothing for our log."""
 
 
 class FeedCounts(msgspec.Struct):
@@ -424,9 +426,10 @@ class Feed:
         before, self.trouble = self.trouble, trouble
         if trouble is None:
             assert before is not None
-            log.info("%s: reading again (was: %s)", self.kind.resource, before.reason)
+            said = logging.DEBUG if self._settings.quiet else logging.INFO
+            log.log(said, "%s: reading again (was: %s)", self.kind.resource, before.reason)
         elif before is None or before.reason != trouble.reason:
-            log.warning("%s", trouble.message)
+            log.log(logging.DEBUG if self._settings.quiet else logging.WARNING, "%s", trouble.message)
             if self._report is not None:
                 self._report(trouble)
 

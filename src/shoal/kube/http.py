@@ -65,6 +65,14 @@ class HttpTransport:
         self.requests: Counter[tuple[str, str]] = Counter()
         """By verb and resource, the subresource included; for metrics. Watches count where they are opened."""
 
+    def with_token(self, token: TokenSource) -> HttpTransport:
+        """The same server with another credential. Only for one whose TLS shows no certificate of its own."""
+        return HttpTransport(self.server, tls=self._tls, token=token, server_name=self._server_name, most=self._most)
+
+    async def bearer(self) -> str:
+        """The token that requests carry now; empty for users of certificates."""
+        return await self._token() if self._token is not None else ""
+
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         try:
             return await self._once(request, timeout)

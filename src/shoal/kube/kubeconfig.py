@@ -109,6 +109,16 @@ def load(
     return transport(resolve(path, context, environment=environment), clock=clock or SystemClock())
 
 
+def load_with_token(
+    token: str, path: str | Path | None = None, context: str | None = None, *, clock: Clock | None = None
+) -> HttpTransport:
+    """The server that `load` finds, as the holder of this token: nothing of the context's own user goes with it."""
+    if path is None and not os.environ.get("KUBECONFIG") and not default_path(os.environ).exists():
+        return in_cluster(clock=clock).with_token(fixed_token(token))
+    target = msgspec.structs.replace(resolve(path, context), user=UserEntry(token=token))
+    return transport(target, clock=clock or SystemClock())
+
+
 def default_path(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
 

@@ -97,9 +97,9 @@ class Home:
         except (OSError, ValueError):
             return {}
 
-    def last_port(self) -> int:
-        """The port of the last start; 0 at the first."""
-        return int(str(self.remembered().get("port") or 0))
+    def last_port(self, of: str = "") -> int:
+        """The port of the last start, of the API server or of what is named; 0 at the first."""
+        return int(str(self.remembered().get(f"{of}_port" if of else "port") or 0))
 
     def remembered_nodes(self) -> list[str]:
         """Names of the nodes that the last start declared, without those removed by hand since."""

@@ -19,20 +19,31 @@ _MADE = (kinds.WORKLOAD, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB, kinds.POD)
 
 async def events_of(client: Client, kind: Kind, obj: Json) -> list[dict[str, Any]]:
     """Oldest first: when it was seen last, type, reason, object, message, count."""
-    namespace = obj["metadata"]["namespace"]
-    uids = {obj["metadata"]["uid"]}
+    below = await made_by(client, obj)
+    return await events_about(client, kind, obj, {one["metadata"]["uid"] for found in below.values() for one in found})
+
+
+async def made_by(client: Client, obj: Json) -> dict[Kind, list[Json]]:
+    """All that a gang made, and what that made, by kind: known by what owns what, never by labels."""
+    namespace, uids = obj["metadata"]["namespace"], {obj["metadata"]["uid"]}
+    below: dict[Kind, list[Json]] = {}
     for one in _MADE:
         try:
             found = await client.list(one, namespace)
         except (NotFound, Forbidden):
             continue
-        uids |= {
-            item["metadata"]["uid"]
-            for item in found
+        below[one] = [
+            item for item in found
             if any(ref.get("uid") in uids for ref in item["metadata"].get("ownerReferences") or ())
-        }
-    rows = []
-    for event in await client.list(kinds.EVENT, namespace):
+        ]  # fmt: skip
+        uids |= {item["metadata"]["uid"] for item in below[one]}
+    return below
+
+
+async def events_about(client: Client, kind: Kind, obj: Json, made: set[str]) -> list[dict[str, Any]]:
+    """Of the gang, and of what it made, given by UIDs."""
+    uids, rows = {obj["metadata"]["uid"], *made}, []
+    for event in await client.list(kinds.EVENT, obj["metadata"]["namespace"]):
         about = event.get("involvedObject") or {}
         same = (about.get("kind"), about.get("name")) == (kind.kind, obj["metadata"]["name"])
         if about.get("uid") in uids or (same and not about.get("uid")):

@@ -19,43 +19,55 @@ from shoal.kube.errors import Forbidden, NotFound
 
 async def queues(client: Client, namespace: str | None) -> list[dict[str, Any]]:
     """LocalQueues: what waits and what was admitted, as their controller counts."""
-    rows = []
-    for queue in await _listed(client, kinds.LOCAL_QUEUE, namespace):
-        status, active = queue.get("status") or {}, condition(queue, "Active")
-        stopped = active.get("status") == "False"
-        rows.append(
-            {
-                "namespace": queue["metadata"]["namespace"],
-                "name": queue["metadata"]["name"],
-                "clusterQueue": (queue.get("spec") or {}).get("clusterQueue", ""),
-                "pending": status.get("pendingWorkloads", 0),
-                "admitted": status.get("admittedWorkloads", 0),
-                "state": f"Inactive: {active.get('message', '')}" if stopped else "Active" if active else "New",
-            }
-        )
+    rows = [queue_row(queue) for queue in await _listed(client, kinds.LOCAL_QUEUE, namespace)]
     return sorted(rows, key=lambda row: (row["namespace"], row["name"]))
+
+
+def queue_row(queue: Json) -> dict[str, Any]:
+    """One LocalQueue."""
+    status = queue.get("status") or {}
+    return {
+        "namespace": queue["metadata"]["namespace"],
+        "name": queue["metadata"]["name"],
+        "clusterQueue": (queue.get("spec") or {}).get("clusterQueue", ""),
+        "pending": status.get("pendingWorkloads", 0),
+        "admitted": status.get("admittedWorkloads", 0),
+        "state": queue_state(queue),
+    }
+
+
+def queue_state(queue: Json) -> str:
+    """Of a LocalQueue or ClusterQueue, as its controller judged it."""
+    active = condition(queue, "Active")
+    if active.get("status") == "False":
+        return f"Inactive: {active.get('message', '')}"
+    return "Active" if active else "New"
 
 
 async def quotas(client: Client) -> list[dict[str, Any]]:
     """Every quota of every ClusterQueue, with what is reserved of it."""
-    rows = []
-    for queue in sorted(await _listed(client, kinds.CLUSTER_QUEUE, None), key=lambda one: str(one["metadata"]["name"])):
-        spec, used = queue.get("spec") or {}, _used(queue)
-        for group in spec.get("resourceGroups") or ():
-            for flavor in group.get("flavors") or ():
-                for resource in flavor.get("resources") or ():
-                    total, borrowed = used.get((flavor["name"], resource["name"]), ("0", "0"))
-                    rows.append(
-                        {
-                            "clusterQueue": queue["metadata"]["name"],
-                            "cohort": spec.get("cohortName") or spec.get("cohort") or "",
-                            "flavor": flavor["name"],
-                            "resource": resource["name"],
-                            "guaranteed": str(resource.get("nominalQuota", "0")),
-                            "used": total,
-                            "borrowed": borrowed,
-                        }
-                    )
+    found = sorted(await _listed(client, kinds.CLUSTER_QUEUE, None), key=lambda one: str(one["metadata"]["name"]))
+    return [row for queue in found for row in quota_rows(queue)]
+
+
+def quota_rows(queue: Json) -> list[dict[str, Any]]:
+    """Every quota of one ClusterQueue."""
+    spec, used, rows = queue.get("spec") or {}, _used(queue), []
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for resource in flavor.get("resources") or ():
+                total, borrowed = used.get((flavor["name"], resource["name"]), ("0", "0"))
+                rows.append(
+                    {
+                        "clusterQueue": queue["metadata"]["name"],
+                        "cohort": spec.get("cohortName") or spec.get("cohort") or "",
+                        "flavor": flavor["name"],
+                        "resource": resource["name"],
+                        "guaranteed": str(resource.get("nominalQuota", "0")),
+                        "used": total,
+                        "borrowed": borrowed,
+                    }
+                )
     return rows
 
 
@@ -73,19 +85,21 @@ async def nodes(client: Client) -> list[dict[str, Any]]:
     pods = await _listed(client, kinds.POD, None)
     on: dict[str, list[Json]] = {}
     for pod in pods:
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
-            on.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
-    rows = []
-    for node in sorted(found, key=lambda one: str(one["metadata"]["name"])):
-        name, here = node["metadata"]["name"], on.get(node["metadata"]["name"], [])
-        offered = (node.get("status") or {}).get("allocatable") or {}
-        amounts = {
-            resource: {"used": show(resource, _requested(here, resource)), "allocatable": str(offered[resource])}
-            for resource in sorted(offered)
-            if resource != "pods" and (resource in ("cpu", "memory") or "/" in resource)
-        }
-        rows.append({"name": name, "state": _state(node), "amounts": amounts, "pods": len(here)})
-    return rows
+        on.setdefault(str((pod.get("spec") or {}).get("nodeName") or ""), []).append(pod)
+    by_name = sorted(found, key=lambda one: str(one["metadata"]["name"]))
+    return [node_row(node, on.get(node["metadata"]["name"], [])) for node in by_name]
+
+
+def node_row(node: Json, pods: list[Json]) -> dict[str, Any]:
+    """One node, and the pods that were bound to it; those that have ended use nothing."""
+    here = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    amounts = {
+        resource: {"used": show(resource, _requested(here, resource)), "allocatable": str(offered[resource])}
+        for resource in sorted(offered)
+        if resource != "pods" and (resource in ("cpu", "memory") or "/" in resource)
+    }
+    return {"name": node["metadata"]["name"], "state": _state(node), "amounts": amounts, "pods": len(here)}
 
 
 def _requested(pods: list[Json], resource: str) -> int:

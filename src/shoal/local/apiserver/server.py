@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import socket
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -72,6 +73,7 @@ from shoal.local.apiserver.verbs.writing import WriteVerbs
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
+OwnPath = Callable[[Request, RequestUser], Awaitable[Response]]
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
 
 
@@ -103,6 +105,8 @@ class Server:
         self._upkeep: Upkeep | None = None
         self._quota_status: QuotaUsage | None = None
         self.address: tuple[str, int] | None = None
+        self.own_paths: dict[str, OwnPath] = {}
+        """Paths that are no resources, for users that the server has told apart; what else runs here answers them."""
         self.ready = False
 
     # --- life
@@ -269,6 +273,10 @@ class Server:
         if len(request.body) > MOST_BYTES:
             raise too_large(MOST_BYTES)
         user = impersonated(user, request.headers, self.authorizer)
+        if (own := self.own_paths.get(request.path)) is not None:
+            if request.method != "POST":
+                raise method_not_allowed()
+            return await own(request, user)
         route = routes.parse(request)
         if route is None:
             return self._document(request, user)

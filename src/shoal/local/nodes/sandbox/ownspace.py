@@ -33,6 +33,8 @@ class OwnSpace(NamedTuple):
     listener: socket.socket
     """Where the API server answers: bound before the move."""
     outward: Outward
+    page: socket.socket | None = None
+    """Where the page is served, if it is."""
 
 
 class CannotEnter(ShoalError):
@@ -51,9 +53,10 @@ def permitted() -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def enter(pods: Path, port: int) -> OwnSpace:
-    """Move this process, which must have one thread only, into namespaces of its own."""
+def enter(pods: Path, port: int, page_port: int | None = None) -> OwnSpace:
+    """Move this process, which must have one thread only, into namespaces of its own. `page_port` None: no page."""
     listener = socket.create_server(("127.0.0.1", port), backlog=512)
+    page = _page_listener(page_port) if page_port is not None else None
     channel = _start_broker()
     held = _held_by(pods)
     try:
@@ -63,7 +66,15 @@ def enter(pods: Path, port: int) -> OwnSpace:
             _make()
     except OSError as error:
         raise CannotEnter(f"the kernel refused a user namespace: {error}; use --sandbox loopback") from error
-    return OwnSpace(listener, Brokered(channel))
+    return OwnSpace(listener, Brokered(channel), page)
+
+
+def _page_listener(port: int) -> socket.socket:
+    """A port that is taken is replaced by another."""
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=128)
+    except OSError:
+        return socket.create_server(("127.0.0.1", 0), backlog=128)
 
 
 def _make() -> None:

@@ -1,0 +1,41 @@
+"""The page's own files, as they lie in `static`: read once, served by name, told apart by a tag of their content."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from aiohttp import web
+
+STATIC = Path(__file__).parent / "static"
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@cache
+def contents() -> dict[str, tuple[bytes, str, str]]:
+    """Name to content, type and tag."""
+    found = {}
+    for path in sorted(STATIC.iterdir()):
+        if path.suffix in TYPES:
+            data = path.read_bytes()
+            found[path.name] = (data, TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+    return found
+
+
+async def index(request: web.Request) -> web.Response:
+    return _answer(request, "index.html")
+
+
+async def one(request: web.Request) -> web.Response:
+    return _answer(request, request.match_info["name"])
+
+
+def _answer(request: web.Request, name: str) -> web.Response:
+    if name not in contents():
+        raise web.HTTPNotFound(reason="there is no such page")
+    data, kind, tag = contents()[name]
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("If-None-Match") == tag:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=data, content_type=kind, charset="utf-8", headers=headers)

@@ -1,0 +1,111 @@
+"""Visitors of the page: a code that logs in once, a session that ends by itself.
+
+A session is known by two secrets that travel apart: a cookie that scripts cannot read, and a key that a browser keeps
+for this origin alone. Browsers do not keep cookies of two ports of one host apart; the key they do. All of it is in
+memory: a restart logs every visitor out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+CODE_SECONDS = 120.0
+SESSION_SECONDS = 12 * 3600.0
+MOST_CODES = 256
+MOST_SESSIONS = 256
+MOST_OF_ONE_USER = 16
+
+
+class Visitor(msgspec.Struct, frozen=True, kw_only=True):
+    """A user, and a client that acts as that user. `alive` is asked before every request: False ends the session."""
+
+    user: str
+    client: Client
+    alive: Callable[[], bool] = lambda: True
+    gone: Callable[[], None] = lambda: None
+    """Called once when the session has ended, or was never begun."""
+    namespace: str = ""
+    """What the page shows first; empty for all namespaces."""
+
+
+class PageSession:
+    """One login of one visitor. `kept` is what the page keeps for it, by name."""
+
+    def __init__(self, visitor: Visitor, ends: float) -> None:
+        self.visitor = visitor
+        self.ends = ends
+        self.cookie = secrets.token_urlsafe(32)
+        self.key = secrets.token_urlsafe(32)
+        self.kept: dict[str, Any] = {}
+        self.on_end: list[Callable[[], None]] = []
+
+
+class Sessions:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._codes: dict[bytes, tuple[Visitor, float]] = {}
+        self._sessions: dict[bytes, PageSession] = {}
+
+    def invite(self, visitor: Visitor) -> str:
+        """A code that logs this visitor in, once and soon."""
+        now = self._clock.monotonic()
+        late = [one for one, (_, until) in self._codes.items() if until <= now]
+        for one in late or [*self._codes][: len(self._codes) - MOST_CODES + 1]:
+            self._codes.pop(one)[0].gone()
+        code = secrets.token_urlsafe(24)
+        self._codes[_digest(code)] = (visitor, now + CODE_SECONDS)
+        return code
+
+    def enter(self, code: str) -> PageSession | None:
+        """The session that a code opens; None for one that is used, late or none of ours."""
+        now = self._clock.monotonic()
+        visitor, until = self._codes.pop(_digest(code), (None, 0.0))
+        if visitor is None or until <= now:
+            return None
+        self._make_room(visitor.user)
+        session = PageSession(visitor, now + SESSION_SECONDS)
+        self._sessions[_digest(session.cookie)] = session
+        return session
+
+    def find(self, cookie: str, key: str) -> PageSession | None:
+        session = self._sessions.get(_digest(cookie))
+        if session is None or not hmac.compare_digest(session.key.encode(), key.encode()):
+            return None
+        if session.ends <= self._clock.monotonic() or not session.visitor.alive():
+            self.end(session)
+            return None
+        return session
+
+    def end(self, session: PageSession) -> None:
+        if self._sessions.pop(_digest(session.cookie), None) is not None:
+            for function in [*session.on_end]:
+                function()
+            session.visitor.gone()
+
+    def end_all(self) -> None:
+        for session in [*self._sessions.values()]:
+            self.end(session)
+
+    def _make_room(self, user: str) -> None:
+        """The oldest give way, those of the same user first."""
+        own = [one for one in self._sessions.values() if one.visitor.user == user]
+        for session in own[: max(0, len(own) - MOST_OF_ONE_USER + 1)]:
+            self.end(session)
+        now = self._clock.monotonic()
+        for session in [one for one in self._sessions.values() if one.ends <= now]:
+            self.end(session)
+        while len(self._sessions) >= MOST_SESSIONS:
+            self.end(next(iter(self._sessions.values())))
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()
