@@ -22,7 +22,7 @@ from worlds import NOW, World, cluster, one_line, queues, quota_tree
 from shoal.engine.model import Gang, PodSet
 from shoal.engine.nodes.fit import Placement, place
 from shoal.engine.nodes.room import Room
-from shoal.kube.runtime import spare_collector
+from shoal.kube.collector import spare_collector
 
 
 def main() -> None:

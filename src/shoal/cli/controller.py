@@ -24,10 +24,10 @@ from shoal.errors import BadInput
 from shoal.kube import logs
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
+from shoal.kube.collector import spare_collector
 from shoal.kube.health import HealthServer, cache_samples, request_samples, write_samples
 from shoal.kube.http import HttpTransport
 from shoal.kube.rate import RequestRate, rate_limited
-from shoal.kube.runtime import spare_collector
 from shoal.kube.scraping import ScrapeReview
 from shoal.kube.writes import Writes
 

@@ -8,7 +8,6 @@ loop.
 from __future__ import annotations
 
 import asyncio
-import gc
 import heapq
 import itertools
 import logging
@@ -29,14 +28,6 @@ K = TypeVar("K", bound=Hashable)
 LOST_PAUSE = 1.0
 """Seconds for which a key is left alone when the lease is lost: the controller ends before."""
 log = logging.getLogger(__name__)
-
-
-def spare_collector() -> None:
-    """Call once after the first lists: what is held then lives long, and looking through it again and again costs most
-    of the time of decoding. What comes later is looked through when it has grown by a tenth of a million objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
 
 
 class WorkQueue(Generic[K]):

@@ -6,16 +6,16 @@ never changes; `QueueMember` is the gang's place in the ledger: waiting, or hold
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from sys import intern
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from shoal.engine.kueue.facts import FlavorResource, Terms, Usage, order_time, terms_of
 from shoal.engine.kueue.topology.ledger import TopologyUse, Uses
 from shoal.engine.kueue.topology.request import NO_WISH, TopologyWish, read_wish
-from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration
+from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration, TopologyPlacement
 from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
 
@@ -48,6 +48,13 @@ class PodDemand(msgspec.Struct, frozen=True):
         return {resource: max(0, each * count) for resource, each in self.requests.items()}
 
 
+class Placed(Protocol):
+    """A pod set that may have places in a topology."""
+
+    @property
+    def topology(self) -> TopologyPlacement | None: ...
+
+
 Memory = tuple[dict[str, int], ...]
 """Per pod set, resource to the index of the last flavor tried (-1: all were)."""
 
@@ -58,7 +65,7 @@ class QueueMember:
     __slots__ = (
         "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation",
         "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "topology", "uid",
-        "usage",
+        "usage", "wishes",
     )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: str, replaced: QueueMember | None = None) -> None:
@@ -82,6 +89,11 @@ class QueueMember:
         self.replaced = replaced if grown is not None else None
         """The slice of the same job whose place it takes: it asks only for what it has more."""
         self.demands = self.demands if grown is None else grown
+        self.wishes = False
+        """Pods of it ask for places in a topology."""
+        for demand in self.demands:
+            if demand.wish is not NO_WISH and demand.wish.is_explicit:
+                self.wishes = True
         self.shape = _shape(gang, self.demands)
         self.holds = gang.state in ("reserved", "admitted", "stopping")
         """It has quota: usage counts in its cluster queue."""
@@ -167,12 +179,22 @@ def _usage(gang: Gang, terms: Terms) -> Usage:
 
 def topology_of(gang: Gang, assignment: tuple[PodSetAssignment, ...]) -> Uses:
     """Where an assignment puts pods in topologies."""
+    if not has_places(assignment):
+        return ()
     each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
     return tuple(
         TopologyUse(tuple(sorted(set(part.flavors.values()))), part.topology, each.get(part.name, {}))
         for part in assignment
         if part.topology is not None
     )
+
+
+def has_places(parts: Iterable[Placed]) -> bool:
+    """Has any pod set places in a topology? Asked for every gang: without topologies it costs next to nothing."""
+    for part in parts:  # noqa: SIM110 (a generator would cost more than all else here)
+        if part.topology is not None:
+            return True
+    return False
 
 
 def node_requests_of(pod_set: PodSet) -> dict[str, int]:

@@ -34,7 +34,7 @@ class Kueue:
         """`heads` finds the gangs to try: by index, or plainly."""
         self.settings = settings or KueueSettings()
         self.state = QueueState(self.settings)
-        self.state.heads = heads(self.state)
+        self.heads = self.state.heads = heads(self.state)
         self.register = Register(self.state)
         self.planner = QueuePlanner(self.state, self.register)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from weakref import ref
+
 import pytest
 
 from shoal.engine.kueue import FlavorResource
@@ -66,3 +69,17 @@ def test_moving_a_queue_between_cohorts_moves_its_usage(moves):
     for name in moves:
         world.tell(queue("a", 5, name))
     assert (available(world, "b"), available(world, "c")) == (6, 5)
+
+
+def test_queues_that_are_not_needed_any_more_are_gone_without_the_collector():
+    """Trials copy an engine many times: a cycle of references would leave each copy to the collector."""
+    world = World(queue("a", 4), queue("b", 4, "team"))
+    world.tell(gang("one", "a", cpu=2))
+    world.plan()
+    left = ref(world.kueue.state)
+    gc.disable()
+    try:
+        world.kueue = None
+        assert left() is None
+    finally:
+        gc.enable()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
-from shoal.engine.kueue.cycle.placing import PlacingStep
+from shoal.engine.kueue.cycle.placing import PlacingStep, topologies_matter
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
@@ -165,9 +165,8 @@ class QueueCycle:
         member, record = entry.member, entry.record
         if member.memory is not None and self._is_outdated(member, record):
             member.forget()
-        step = PlacingStep(member, record, self.settings)
         quick = nominated is None and not member.flavors_remain and member.uid not in self.state.rooms
-        if quick and not step.matters:
+        if quick and not topologies_matter(member, record, self.settings):
             waits_for = record.waits_for(member, self.state.flavors, self.settings)
             fits = Reach(self.state.records, self.settings).fit(record, waits_for, member.priority)
             if fits is not None:
@@ -176,7 +175,7 @@ class QueueCycle:
         oracle = self.preemptor.oracle(member, self.now)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
         search.nominated = nominated
-        search.placing = step
+        search.placing = PlacingStep(member, record, self.settings)
         whole = search.run()
         victims = self._victims(member, whole)
         stuck = not victims and whole.outcome is not Outcome.FIT
@@ -195,7 +194,8 @@ class QueueCycle:
         return record.freed > member.memory_generation and self.number > member.memory_cycle + 1
 
     def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
-        assignment = PlacingStep(entry.member, entry.record, self.settings).with_victims(assignment, victims)
+        if assignment.outcome is Outcome.PREEMPT:
+            assignment = PlacingStep(entry.member, entry.record, self.settings).with_victims(assignment, victims)
         entry.assignment, entry.victims = assignment, victims
         entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member = entry.member
@@ -312,11 +312,13 @@ class QueueCycle:
         return nominated
 
     def _still_fits(self, entry: Entry) -> bool:
+        if not self.taken and not entry.victims and not (self.state.topologies.flavors and entry.uses):
+            return entry.record.node.fits(entry.usage)
         return all(self._fits_now(entry))
 
     def _lost_places(self, entry: Entry) -> bool:
         """Is its quota free yet, and its places in the topology are taken by an earlier entry?"""
-        return bool(entry.uses) and self._fits_now(entry) == (True, False)
+        return bool(self.state.topologies.flavors and entry.uses) and self._fits_now(entry) == (True, False)
 
     def _fits_now(self, entry: Entry) -> tuple[bool, bool]:
         """Are its quota and its places free, once all victims have left?"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember, node_requests_of
+from shoal.engine.kueue.demand import QueueMember, has_places, node_requests_of
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Outcome, PodSetChoice
 from shoal.engine.kueue.preemption.candidates import Victim
@@ -61,7 +61,7 @@ class Entry:
 
 def uses_of(gang: Gang, parts: list[PodSetChoice]) -> Uses:
     """Where the pods of an assignment go in topologies."""
-    if all(part.topology is None for part in parts):
+    if not has_places(parts):
         return ()
     each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
     return tuple(

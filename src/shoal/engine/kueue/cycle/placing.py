@@ -26,6 +26,14 @@ Wanted = dict[str, list[PodsToPlace]]
 """By flavor: the pod sets that need places there."""
 
 
+def topologies_matter(member: QueueMember, record: QueueRecord, settings: KueueSettings) -> bool:
+    """Do topologies say which flavors it may have, or where its pods go?"""
+    if not settings.topology_aware:
+        return False
+    with_topology = record.topologies.flavors
+    return member.wishes or (bool(with_topology) and not with_topology.isdisjoint(record.flavors))
+
+
 class PlacingStep:
     """For one head in one cluster queue."""
 
@@ -40,22 +48,13 @@ class PlacingStep:
         """Do any of its pods need places in a topology?"""
         if not self.topologies.topologies or not self.settings.topology_aware:
             return False
-        return any(demand.wish.is_explicit for demand in self.member.demands) or self.only_topologies
-
-    @property
-    def matters(self) -> bool:
-        """Do topologies say which flavors it may have, or where its pods go?"""
-        if not self.settings.topology_aware:
-            return False
-        return any(self.topologies.has_topology(name) for name in self.record.flavors) or any(
-            demand.wish.is_explicit for demand in self.member.demands
-        )
+        return self.member.wishes or self.only_topologies
 
     @property
     def only_topologies(self) -> bool:
         """Has every flavor of the queue a topology? Then pods that say nothing go anywhere in it."""
         flavors = self.record.flavors
-        return bool(flavors) and all(self.topologies.has_topology(name) for name in flavors)
+        return bool(flavors) and self.topologies.flavors.issuperset(flavors)
 
     def objection(self, pod_set: str, flavor: Flavor, resources: Sequence[str]) -> str:
         """Why pods of this set cannot go to a flavor of the group that covers these resources; empty: they can."""

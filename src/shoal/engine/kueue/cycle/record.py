@@ -86,13 +86,15 @@ class QueueRecord:
         """The gang holds its usage here from now on."""
         self.reserved[member.uid] = member
         self.node.add(member.usage)
-        self.topologies.use(member.topology)
+        if member.topology:
+            self.topologies.use(member.topology)
         self._count(member, 1)
 
     def release(self, uid: str) -> None:
         member = self.reserved.pop(uid)
         self.node.remove(member.usage)
-        self.topologies.use(member.topology, -1)
+        if member.topology:
+            self.topologies.use(member.topology, -1)
         self._count(member, -1)
 
     def confirm(self, member: QueueMember) -> None:

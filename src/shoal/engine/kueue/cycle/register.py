@@ -167,9 +167,9 @@ class Register:
             self.loose[member.key] = reason
             self.unnotified.add(member.key)
             return
-        if member.terms.requeue_at > self.now:
+        if member.terms.requeue_at > self.state.now:
             heapq.heappush(self._sleepers, (member.terms.requeue_at, member.key))
-        asleep = self.is_asleep(member)
+        asleep = self.state.is_asleep(member)
         if record.waiting.strict and not asleep and self.state.rules.new_head_frees:
             head = record.waiting.peek()
             if head is not None and member.order < head.order:
@@ -317,7 +317,7 @@ class Register:
             return
         self.state.outside_change()
         for record in self.state.records.values():
-            if any(self.state.topologies.has_topology(name) for name in record.flavors):
+            if not self.state.topologies.flavors.isdisjoint(record.flavors):
                 record.freed += 1
                 self.state.heads.freed(record.node)
                 self.state.forest.bump(record.node)

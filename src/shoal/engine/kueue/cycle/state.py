@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -51,8 +52,7 @@ class QueueState:
         self.settings = settings
         self.rules = settings.rules
         self.now = 0
-        self.heads: Heads
-        """Notified of all that could let a gang start."""
+        self._heads: ReferenceType[Heads]
         self.forest = CohortForest()
         self.records: dict[str, QueueRecord] = {}
         self.flavors: dict[str, Flavor] = {}
@@ -74,6 +74,18 @@ class QueueState:
         self._patience_ends: list[tuple[int, str]] = []
         self._evicted_by: dict[str, set[str]] = {}
         self._evicted_before: dict[str, set[str]] = {}
+
+    @property
+    def heads(self) -> Heads:
+        """Notified of all that could let a gang start. They know this state: it holds them weakly, so that a state that
+        is not needed any more is gone at once, and the collector need not look for it."""
+        found = self._heads()
+        assert found is not None, "Kueue keeps them as long as the state"
+        return found
+
+    @heads.setter
+    def heads(self, heads: Heads) -> None:
+        self._heads = ref(heads)
 
     def namespace_matches(self, record: QueueRecord, member: QueueMember) -> bool:
         selector = record.selector

@@ -56,7 +56,11 @@ class IndexedHeads:
                 self._hot.add(record.name)
 
     def held(self, record: QueueRecord, usage: Usage) -> None:
-        self._held.setdefault(record.name, {}).update(usage)
+        known = self._held.get(record.name)
+        if known is None:
+            self._held[record.name] = dict(usage)
+        else:
+            known.update(usage)
 
     def changed(self) -> None:
         self._resting.clear()

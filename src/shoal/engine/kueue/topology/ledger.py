@@ -41,6 +41,8 @@ class TopologyLedger:
         self._taken: dict[str, Amounts] = {}
         self._used: dict[object, dict[Values, Amounts]] = {}
         self._trees: dict[str, TopologyTree] = {}
+        self.flavors: frozenset[str] = frozenset()
+        """Names of the flavors that have a topology, known or not."""
         self.version = 0
         """Grows when nodes or topologies change: gangs without places may have some now."""
 
@@ -90,6 +92,7 @@ class TopologyLedger:
 
     def flavors_changed(self) -> None:
         self._trees.clear()
+        self.flavors = frozenset([name for name, fact in self._flavors.items() if fact.topology])
 
     def _changed(self, news: bool) -> bool:
         if news:
@@ -124,10 +127,6 @@ class TopologyLedger:
 
     def flavor(self, name: str) -> Flavor | None:
         return self._flavors.get(name)
-
-    def has_topology(self, flavor: str) -> bool:
-        fact = self._flavors.get(flavor)
-        return fact is not None and bool(fact.topology)
 
     @property
     def with_topology(self) -> set[str]:
