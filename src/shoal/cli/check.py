@@ -1,21 +1,26 @@
-"""`shoal check FILE…`: judge manifests without a server, with the words and paths that a server would use.
+"""`shoal check FILE…`: judge manifests before a server in memory, with the words and paths that a server would use.
 
-Unknown fields, misspelt names inside pod templates, amounts, and the rules of each dialect. Nothing is sent anywhere.
+Unknown fields, misspelt names inside pod templates, amounts, the rules of each dialect, and whether a queue of the same
+files can ever hold a gang. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shoal.api import manifests, strict
-from shoal.cli.show import document
+from shoal.cli import checking, show
+from shoal.cli.checking import CheckedManifest, CheckProblem
 from shoal.errors import ShoalError
 
+LOCAL = "pip install shoal-ray[local]"
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -25,36 +30,70 @@ _ENDINGS = (".yaml", ".yml", ".json")
 def command(files: tuple[Path, ...], form: str) -> None:
     """Check manifests (files, folders or - for standard input) and name every mistake with its place.
 
+    What a server would refuse is refused in its words; a queue in the same files says whether a gang can ever run.
+
     Exits 1 when something is to be corrected.
     """
-    objects = 0
-    problems: list[dict[str, str]] = []
-    for source, text in _texts(files):
-        for obj in manifests.read(text, source):
-            objects += 1
-            for error in strict.check(obj):
-                problems.append({"source": source, "object": _named(obj), "problem": str(error)})
-                if form == "text":
-                    click.echo(f"{source}: {_named(obj)}: {error}")
-    if not objects:
-        raise ShoalError("no object found; give manifest files, or a folder that holds some")
-    if form != "text":
-        document({"objects": objects, "problems": problems}, form)
-    if problems:
-        raise ShoalError(f"mistakes to correct: {len(problems)} (objects read: {objects})")
+    manifests, unread = _read_all(files)
+    if not manifests:
+        raise unread[0] if unread else ShoalError("no object found; give manifest files, or a folder that holds some")
+    problems = [{"source": error.source, "object": "", "problem": str(error)} for error in unread]
+    problems += [
+        {"source": one.manifest.source, "object": _named(one.manifest.obj), "problem": one.problem}
+        for one in asyncio.run(_problems(manifests))
+    ]
+    problems.sort(key=lambda one: one["source"])
     if form == "text":
-        click.echo(f"{objects} objects, nothing to correct")
+        for one in problems:
+            about = f"{one['source']}: {one['object']}: " if one["object"] else ""
+            click.echo(show.harmless(f"{about}{one['problem']}"))
+    else:
+        show.document({"objects": len(manifests), "problems": problems}, form)
+    if problems:
+        raise ShoalError(f"mistakes to correct: {len(problems)} (objects read: {len(manifests)})")
+    if form == "text":
+        click.echo(f"{len(manifests)} objects, nothing to correct")
 
 
-def _texts(files: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
+class UnreadFile(ShoalError):
+    def __init__(self, source: str, message: str) -> None:
+        super().__init__(message)
+        self.source = source
+
+
+def _read_all(files: tuple[Path, ...]) -> tuple[list[CheckedManifest], list[UnreadFile]]:
+    """Everything that can be read; a file that cannot does not stop the others."""
+    found: list[CheckedManifest] = []
+    unread: list[UnreadFile] = []
+    for source, read in _texts(files):
+        try:
+            found += [CheckedManifest(source, obj) for obj in manifests.read(read(), source)]
+        except ShoalError as error:
+            unread.append(UnreadFile(source, str(error)))
+    return found, unread
+
+
+async def _problems(found: list[CheckedManifest]) -> list[CheckProblem]:
+    """Shape first, every mistake with its place; what has none goes before a server in memory."""
+    by_shape = [CheckProblem(one, str(error)) for one in found for error in strict.check(one.obj)]
+    bad = {id(one.manifest) for one in by_shape}
+    try:
+        async with checking.check_server() as client:
+            return by_shape + await checking.judged(client, [one for one in found if id(one) not in bad])
+    except ImportError as error:
+        click.echo(f"only shapes are checked: the server's rules need {error.name}: {LOCAL}", err=True)
+        return by_shape
+
+
+def _texts(files: tuple[Path, ...]) -> Iterator[tuple[str, Callable[[], bytes]]]:
     for path in files:
         if str(path) == "-":
-            yield "standard input", sys.stdin.buffer.read(manifests.MOST_BYTES + 1)
+            yield "standard input", lambda: sys.stdin.buffer.read(manifests.MOST_BYTES + 1)
         elif path.is_dir():
             for inner in sorted(found for found in path.rglob("*") if found.suffix in _ENDINGS and found.is_file()):
-                yield str(inner), _read(inner)
+                yield str(inner), partial(_read, inner)
         else:
-            yield str(path), _read(path)
+            yield str(path), partial(_read, path)
 
 
 def _read(path: Path) -> bytes:

@@ -32,7 +32,7 @@ COMMANDS = {
     "get": ("shoal.cli.get", "List all gangs, whatever their kind, with the reason they wait."),
     "free": ("shoal.cli.free", "Show what is left, and how large a gang would start now."),
     "history": ("shoal.cli.history", "Show waits, runs, requeues and GPU-hours, also of gangs that are gone."),
-    "check": ("shoal.cli.check", "Check manifests without a server; every mistake with its place."),
+    "check": ("shoal.cli.check", "Check manifests before you send them; every mistake with its place."),
     "why": ("shoal.cli.why", "Say why a gang runs or waits, and what would help."),
     "completion": ("shoal.cli.completion", "Print the completion script of bash, zsh or fish."),
     "controller": ("shoal.cli.controller", "Run Shoal's controllers against any Kubernetes cluster."),
