@@ -43,7 +43,7 @@ class CheckProblem(msgspec.Struct, frozen=True):
 async def check_server() -> AsyncIterator[Client]:
     """The embedded server in memory with our kinds, judges and queues; no nodes: quota alone says what can run."""
     from shoal.api.crds import load_crds
-    from shoal.cli.cluster import judges, preparers, status_judges, updaters
+    from shoal.cli.local_admission import judges, preparers, status_judges, updaters
     from shoal.controllers.planning import PlanningLoop, PlanningSettings
     from shoal.controllers.queues import QueueController, QueueSettings
     from shoal.local.apiserver import Server

@@ -24,6 +24,7 @@ COMMANDS = {
     "submit": ("shoal.cli.submit", "Submit a manifest or a command; wait, print its log, end with its exit code."),
     "logs": ("shoal.cli.logs", "Print or follow the log of a gang, also while it waits."),
     "wait": ("shoal.cli.wait", "Wait until a gang runs or has ended, with an exit code for each outcome."),
+    "session": ("shoal.cli.session", "Open a Ray cluster's dashboard and client port here, logged in."),
     "stop": ("shoal.cli.stop", "Stop gangs for good."),
     "hold": ("shoal.cli.stop:hold", "Keep gangs from running until they are released."),
     "release": ("shoal.cli.stop:release", "Let held gangs run again."),

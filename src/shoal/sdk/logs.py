@@ -45,8 +45,8 @@ Tell = Callable[[GangView], None]
 async def sources(client: Client, kind: Kind, obj: Json, role: str = "") -> list[LogSource]:
     """Containers that hold the log of this role, oldest pod first; empty while there are none."""
     if gangs.is_wrapper(kind):
-        wrapped = await _wrapped(client, obj)
-        return await sources(client, *wrapped, role) if wrapped is not None else []
+        inside = await wrapped(client, obj)
+        return await sources(client, *inside, role) if inside is not None else []
     match kind.kind:
         case "RayJob":
             return await _of_ray_job(client, obj, role)
@@ -204,7 +204,7 @@ async def _pods(client: Client, beside: Json, selector: str, kind: str, name: st
     return sorted(own, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
 
-async def _wrapped(client: Client, wrapper: Json) -> tuple[Kind, Json] | None:
+async def wrapped(client: Client, wrapper: Json) -> tuple[Kind, Json] | None:
     """What runs inside an AppWrapper: its Ray job, Ray cluster or Job."""
     for kind in (kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB):
         try:
