@@ -104,6 +104,25 @@ async def test_quota_that_is_not_used_yet_goes_with_its_queue(quiet: Cluster) ->
     assert not released["status"].get("admission")
 
 
+async def test_a_reservation_without_checks_stays_while_its_queue_is_missing(cluster: Cluster) -> None:
+    """Whatever wrote it is about to admit it, as Kueue's own webhook tests do; here no node has room for it."""
+    spec = {"queueName": "none", "podSets": [{"name": "main", "count": 1, "template": template(cpu="100")}]}
+    metadata = {"name": "train", "namespace": "default"}
+    made = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
+    await cluster.create(kinds.WORKLOAD, made)
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "100"}}
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "by hand"}
+    status = {
+        "admission": {"clusterQueue": "gone", "podSetAssignments": [assignment]},
+        "conditions": [{**reserved, "lastTransitionTime": "2026-01-01T11:59:00Z"}],
+    }
+    await cluster.client.patch(kinds.WORKLOAD, "train", "default", {"status": status}, subresource="status")
+    await cluster.settled()
+    told = await cluster.get(kinds.WORKLOAD, "train")
+    assert said(told, "QuotaReserved")[0] == "True"
+    assert told["status"]["admission"]["clusterQueue"] == "gone"
+
+
 async def test_a_deactivated_gang_without_quota_says_so(quiet: Cluster) -> None:
     decide(quiet)
     await make(quiet, flavor(), cluster_queue())

@@ -57,7 +57,12 @@ def drain(draft: WorkloadDraft, caches: QueueCaches, evict: Callable[[WorkloadDr
 
 
 def release_lost(draft: WorkloadDraft, caches: QueueCaches) -> None:
-    """Quota of a queue that is gone, or on its way, is given back where it is not used yet."""
+    """Quota of a queue that is gone, or on its way, is given back by a gang that still waits for its checks.
+
+    Without checks to wait for, Kueue has admitted it: such a reservation is not taken away under its writer's hands.
+    """
+    if all(one.get("state") == "Ready" for one in draft.get("admissionChecks") or ()):
+        return
     if draft.is_true("Admitted") or not draft.is_true("QuotaReserved") or draft.is_true("DeactivationTarget"):
         return
     workload = draft.workload
