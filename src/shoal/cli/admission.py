@@ -211,13 +211,13 @@ def _queue_webhooks(namespace: str, url: str, unnamed: bool) -> dict[str, list[J
 
     return {
         "Mutating": [
-            one("jobs", queues.PREPARE_PATH, _new(queues.JOB_RULES), _NOT_DELETED),
+            one("jobs", queues.PREPARE_PATH, _new(queues.job_rules()), _NOT_DELETED),
             one("queues", queues.PREPARE_PATH, _new(queues.QUEUE_RULES)),
             # Only what comes in v1beta1: the API server must not bring anything else into that shape first.
             {**one("workloads", queues.PREPARE_PATH, queues.OLD_WORKLOAD_RULES, _NOT_DELETED), "matchPolicy": "Exact"},
         ],
         "Validating": [
-            one("jobs", queues.VALIDATE_PATH, queues.JOB_RULES, _NOT_DELETED if unnamed else _IS_OR_WAS_QUEUED),
+            one("jobs", queues.VALIDATE_PATH, queues.job_rules(), _NOT_DELETED if unnamed else _IS_OR_WAS_QUEUED),
             one("queues", queues.VALIDATE_PATH, queues.QUEUE_RULES, _NOT_DELETED),
             one("status", queues.VALIDATE_PATH, queues.STATUS_RULES, [*_NOT_DELETED, _not_ours(namespace)]),
         ],

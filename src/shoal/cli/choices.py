@@ -76,8 +76,8 @@ def of_kueue(path: Path | None) -> dict[str, str]:
 
 
 def read(chosen: Iterable[str]) -> dict[str, str]:
-    """Names and values as they were written; refused where they could never be settings."""
-    found = dict(_split(text) for text in chosen)
+    """Names and values as they were written, files read; refused where they could never be settings."""
+    found = {name: _content(name, value) for name, value in (_split(text) for text in chosen)}
     wrapper_settings({}, found)
     queue_settings({}, found)
     cluster_settings({}, found)
@@ -214,6 +214,28 @@ def page_address(context: click.Context, option: click.Parameter, value: str) ->
         raise click.BadParameter(str(error)) from None
 
 
+def use_job_kinds(settings: QueueSettings) -> None:
+    """Take the kinds of jobs that an administrator described, before anything is put together."""
+    from shoal.controllers.queues import jobs
+    from shoal.controllers.queues.jobs.configured import ConfiguredJobs
+
+    jobs.use(made for one in settings.job_kinds if (made := ConfiguredJobs(one)).kind not in jobs.BY_KIND)
+
+
+def _content(name: str, value: str) -> str:
+    """`@FILE` stands for what the file holds: YAML, taken as JSON from here on."""
+    if not value.startswith("@"):
+        return value
+    import msgspec
+
+    try:
+        return msgspec.json.encode(msgspec.yaml.decode(Path(value[1:]).read_bytes())).decode()
+    except OSError as error:
+        raise BadInput(f"--set {name}: {value[1:]}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"--set {name}: {value[1:]}: {error}") from None
+
+
 def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -231,6 +253,12 @@ def _put(values: dict[str, Any], type: Any, name: str, value: str) -> None:
         raise BadInput(f"--set {name}: there is no such setting; choose from {', '.join(sorted(fields))}")
     if not inner:
         is_list = get_origin(fields[outer]) is tuple
+        if is_list and value.startswith("["):
+            try:
+                values[outer] = msgspec.json.decode(value)
+            except msgspec.DecodeError as error:
+                raise BadInput(f"--set {name}: {error}") from None
+            return
         values[outer] = [one.strip() for one in value.split(",") if one.strip()] if is_list else value
         return
     choices = get_args(fields[outer]) or (fields[outer],)

@@ -90,6 +90,7 @@ class LocalCluster:
         of_ray = ray_settings(self.settings)
         gangs, clusters = wrapper_settings(self.settings), hub_settings(self.settings)
         queues = queue_settings(self.settings)
+        choices.use_job_kinds(queues)
         self.server.admission.judges.update(
             judges(
                 self.client,

@@ -198,6 +198,8 @@ def command(
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
     in_queues = choices.queue_settings({}, settings)
+    with flag("--set"):
+        choices.use_job_kinds(in_queues)
     parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store)
     with flag("--set"):
         trusted = wrappers.trust_unstamped

@@ -92,6 +92,7 @@ def command(
         settings = choices.read(f"{name}={value}" for name, value in install_values.settings_of(base).items())
         settings = {**settings, **of_kueue, **of_options, **choices.read(chosen)}
         choices.check_policy(settings.get("policy", "priority"), importable=False)
+        choices.use_job_kinds(choices.queue_settings({}, settings))
     if not image and not crds_only:
         if not dry_run:
             raise ShoalError("--image says which image holds the shoal command; --crds-only installs the kinds alone")

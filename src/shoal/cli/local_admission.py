@@ -44,7 +44,7 @@ def judges(
     known = SendableKinds(client, unserved)
     of_gangs = webhook.AppWrapperJudge(Rights(client), known, as_creator=as_creator, supply=supply).validate
     return {
-        **dict.fromkeys(queues.PREPARED, of_queues),  # every kind of job that a queue may hold
+        **dict.fromkeys(queues.prepared(), of_queues),  # every kind of job that a queue may hold
         ("ray.io", "rayclusters"): of_ray_in_queues,
         ("ray.io", "rayjobs"): of_ray_in_queues,
         ("ray.io", "rayservices"): of_ray,
@@ -69,7 +69,7 @@ def preparers(
     of_queues = queues.QueueAdmission(client, in_queues).prepare
     with_token = queues.one_after_another(of_queues, ray.token_default(of_rays or ray_settings(LocalSettings())))
     return {
-        **dict.fromkeys(queues.PREPARED, of_queues),
+        **dict.fromkeys(queues.prepared(), of_queues),
         ("ray.io", "rayclusters"): with_token,
         ("ray.io", "rayjobs"): with_token,
     }

@@ -113,6 +113,17 @@ def ray_job(name: str, workers: int = 2, *, queue: str = "user-queue", **request
     }
 
 
+def job_set(name: str, *, queue: str = "user-queue", **replicas: int) -> Json:
+    """Replicated jobs by name, each of one pod with one core: `workers=2`."""
+    jobs = [
+        {"name": one, "replicas": count, "template": {"spec": {"parallelism": 1, "template": template(cpu="1")}}}
+        for one, count in (replicas or {"leader": 1, "workers": 2}).items()
+    ]
+    metadata = {"name": name, "namespace": "default", "labels": {QUEUE: queue}}
+    spec = {"suspend": True, "replicatedJobs": jobs}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
 KIND_OF: dict[str, Kind] = {
     "ResourceFlavor": kinds.RESOURCE_FLAVOR,
     "ClusterQueue": kinds.CLUSTER_QUEUE,
@@ -125,6 +136,7 @@ KIND_OF: dict[str, Kind] = {
     "RayJob": kinds.RAY_JOB,
     "RayCluster": kinds.RAY_CLUSTER,
     "Workload": kinds.WORKLOAD,
+    "JobSet": kinds.JOB_SET,
 }
 
 

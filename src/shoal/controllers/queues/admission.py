@@ -37,23 +37,6 @@ _FINALIZED = ("ClusterQueue", "ResourceFlavor")
 JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
 STATUS_JUDGED = ("workloads",)
 """Whose status is judged too: what was given to a Workload stays until it is taken back."""
-PREPARED = (
-    *((one.kind.group, one.kind.plural) for one in BY_NAME.values()),
-    (kueue_names.GROUP, "clusterqueues"),
-    (kueue_names.GROUP, "resourceflavors"),
-)
-"""Group and resource of what `prepare` may change."""
-
-JOB_RULES: list[Json] = [
-    {
-        "apiGroups": [kind.kind.group],
-        "apiVersions": [kind.kind.version],
-        "resources": [kind.kind.plural],
-        "operations": ["CREATE", "UPDATE"],
-        "scope": "Namespaced",
-    }
-    for kind in BY_NAME.values()
-]
 QUEUE_RULES: list[Json] = [
     {
         "apiGroups": [kueue_names.GROUP],
@@ -81,6 +64,26 @@ OLD_WORKLOAD_RULES: list[Json] = [
         "scope": "Namespaced",
     }
 ]
+
+
+def prepared() -> list[tuple[str, str]]:
+    """Group and resource of what `prepare` may change."""
+    jobs = [(one.kind.group, one.kind.plural) for one in BY_NAME.values()]
+    return [*jobs, (kueue_names.GROUP, "clusterqueues"), (kueue_names.GROUP, "resourceflavors")]
+
+
+def job_rules() -> list[Json]:
+    """Which jobs the webhooks are shown."""
+    return [
+        {
+            "apiGroups": [kind.kind.group],
+            "apiVersions": [kind.kind.version],
+            "resources": [kind.kind.plural],
+            "operations": ["CREATE", "UPDATE"],
+            "scope": "Namespaced",
+        }
+        for kind in BY_NAME.values()
+    ]
 
 
 class QueueAdmission:

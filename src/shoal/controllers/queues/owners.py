@@ -23,13 +23,18 @@ SECONDS = 5.0
 _WRAPPERS: dict[tuple[str, str], Kind] = {
     (one.group, one.kind): one for one in (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
 }
-_MAKERS: dict[tuple[str, str], Kind] = {**{name: one.kind for name, one in BY_NAME.items()}, **_WRAPPERS}
+
+
+def _maker(name: tuple[str, str]) -> Kind | None:
+    """The kind of this group and name, where it is held."""
+    found = BY_NAME.get(name)
+    return found.kind if found is not None else _WRAPPERS.get(name)
 
 
 def claims_owner(job: Json) -> bool:
     """Does it say that an object of a kind that is held made it?"""
     owner = controller_of(job)
-    return owner is not None and (group_of(owner), str(owner.get("kind"))) in _MAKERS
+    return owner is not None and _maker((group_of(owner), str(owner.get("kind")))) is not None
 
 
 def claim_of(job: Json) -> str:
@@ -61,10 +66,11 @@ class Owners:
         for _ in range(LONGEST_CHAIN):
             reference = controller_of(job)
             name = (group_of(reference), str(reference.get("kind"))) if reference is not None else ("", "")
-            if reference is None or name not in _MAKERS:
+            maker = _maker(name)
+            if reference is None or maker is None:
                 return False
             try:
-                owner = await self._client.get(_MAKERS[name], str(reference.get("name") or "-"), namespace)
+                owner = await self._client.get(maker, str(reference.get("name") or "-"), namespace)
             except (NotFound, Forbidden):
                 return False
             if owner["metadata"].get("uid") != reference.get("uid"):

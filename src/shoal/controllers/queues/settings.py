@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shoal.controllers.demand import RaySidecars
+from shoal.controllers.queues.jobs.configured import JobKind
 from shoal.engine.kueue import KueueSettings as DecisionSettings
 from shoal.engine.kueue import ShareStrategy
 from shoal.errors import BadInput
@@ -67,6 +68,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where no job is queued, whatever its label says."""
     ray_sidecars: RaySidecars = RaySidecars()
     """As the Ray operator is told by its own file; they count in a gang's demand."""
+    job_kinds: tuple[JobKind, ...] = ()
+    """Custom kinds of jobs that queues hold, as a list in JSON, or `@FILE` with YAML."""
     copied_labels: tuple[str, ...] = ()
     """Keys of job labels that its Workload carries, too."""
     excluded_prefixes: tuple[str, ...] = ()

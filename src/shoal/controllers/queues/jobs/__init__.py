@@ -1,7 +1,8 @@
 """The kinds of jobs that a queue can hold back and start, by kind.
 
 A kind is a file of this folder that names its `JOBS`; nothing else lists it. A kind of another package is found by its
-entry point (group `shoal.job_kinds`, a class or an object). Rights, webhooks, questions and copies in other clusters
+entry point (group `shoal.job_kinds`, a class or an object); one that an administrator describes (`configured`) is added
+by the entry point of the process (`use`). Rights, webhooks, questions and copies in other clusters
 are derived from what is found here.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 
 from shoal.api.kind import Kind
@@ -37,8 +38,22 @@ def _installed() -> Iterator[GangJob]:
         yield job
 
 
-ALL: tuple[GangJob, ...] = (*_shipped(), *_installed())
-BY_KIND: dict[Kind, GangJob] = {one.kind: one for one in ALL}
-BY_NAME: dict[tuple[str, str], GangJob] = {(one.kind.group, one.kind.kind): one for one in ALL}
+ALL: list[GangJob] = []
+BY_KIND: dict[Kind, GangJob] = {}
+BY_NAME: dict[tuple[str, str], GangJob] = {}
 
-__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob"]
+
+def use(kinds: Iterable[GangJob]) -> None:
+    """Take these kinds, too. An entry point calls it with what an administrator described, before it puts anything
+    together. Raises BadInput for a kind that is there already."""
+    for one in kinds:
+        name = (one.kind.group, one.kind.kind)
+        if name in BY_NAME:
+            raise BadInput(f"kind of job {one.kind.group_kind} is known already; take it out of the configuration")
+        ALL.append(one)
+        BY_KIND[one.kind] = BY_NAME[name] = one
+
+
+use((*_shipped(), *_installed()))
+
+__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob", "use"]
