@@ -111,7 +111,8 @@ def wanted_workers(records: list[Record]) -> Iterator[Violation]:
 
 
 def rightful_deletes(records: list[Record]) -> Iterator[Violation]:
-    """I34: under an autoscaler only named or dead workers go; without, exactly the excess."""
+    """I34: under an autoscaler only named or dead workers go; without, exactly the excess; under strategy Rolling also
+    those that differ from their template."""
     world = _World(records)
     for record in records:
         if record.path != PODS or record.verb != "delete" or record.outcome != "done" or record.old is None:
@@ -134,12 +135,21 @@ def _may_go(world: _World, record: Record, pod: Json, cluster: Json) -> bool:
     recreated = (spec.get("upgradeStrategy") or {}).get("type") == "Recreate"
     if whole or suspending or recreated or group is None or group.get("suspend"):
         return True
+    if (spec.get("upgradeStrategy") or {}).get("type") == "Rolling" and _differs(pod, group):
+        return True
     if int(group.get("numOfHosts") or 1) > 1:
         return True  # a replica goes whole; which one is I33's matter
     if pod["metadata"].get("name") in ((group.get("scaleStrategy") or {}).get("workersToDelete") or ()):
         return True
     living = world.living(_owner(pod), _now(record), node_type="worker", group=_label(pod, "ray.io/group"))
     return not spec.get("enableInTreeAutoscaling") and len(living) > _wanted(cluster, _label(pod, "ray.io/group"))
+
+
+def _differs(pod: Json, group: Json) -> bool:
+    """Was the pod built from another template than the group has now, as far as its Ray container tells?"""
+    wanted = (((group.get("template") or {}).get("spec") or {}).get("containers") or [{}])[0]
+    held = ((pod.get("spec") or {}).get("containers") or [{}])[0]
+    return any(held.get(field) != wanted.get(field) for field in ("image", "resources") if field in wanted)
 
 
 def one_submission(records: list[Record]) -> Iterator[Violation]:

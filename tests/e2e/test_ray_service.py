@@ -117,7 +117,6 @@ async def upgrade(whole: Whole, version: str) -> None:
     )
 
 
-@pytest.mark.parametrize("whole", ["netns"], indirect=True)  # in loopback two clusters cannot both have port 8000
 async def test_a_service_answers_while_it_is_upgraded(whole: Whole) -> None:
     pytest.importorskip("ray.serve", reason="Ray Serve is not installed")
     program = {"metadata": {"name": "versions"}, "data": {"versions.py": PROGRAM}}

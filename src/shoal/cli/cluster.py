@@ -27,6 +27,7 @@ from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import Writes, contains
 from shoal.local import machine
 from shoal.local.apiserver import Server
+from shoal.local.gateway_kinds import gateway_crds
 from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
 from shoal.local.load import BASE_LOAD, base_load_pods
@@ -224,7 +225,7 @@ class LocalCluster:
                     await self.client.delete(POD, metadata["name"], metadata["namespace"], grace_seconds=0)
 
     async def _install_kinds(self) -> None:
-        """Our CRDs, as they are in this release."""
+        """Our CRDs, as they are in this release, and those of others that are served here unless they are there."""
 
         async def one(definition: Json) -> None:
             try:
@@ -235,7 +236,11 @@ class LocalCluster:
                 if not contains(found["spec"], definition["spec"]):
                     await self.client.patch(CRD, name, None, {"spec": definition["spec"]})
 
-        await asyncio.gather(*(one(definition) for definition in load_crds()))
+        async def missing(definition: Json) -> None:
+            with contextlib.suppress(AlreadyExists):
+                await self.client.create(CRD, definition)
+
+        await asyncio.gather(*map(one, load_crds()), *map(missing, gateway_crds()))
 
     async def _place_base_load(self) -> None:
         """The pods of the base load as they are declared now, and none of an earlier start."""

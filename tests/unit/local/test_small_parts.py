@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from shoal.local import kubeconfigs, machine
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
-from shoal.local.nodes.runtime import rayentry, rayenv, raylife
+from shoal.local.nodes.runtime import rayentry, rayenv, raylife, raysite
 from shoal.local.nodes.runtime.environment import command_line, expand
 from shoal.local.nodes.runtime.loopback import mapped, real_addresses
 from shoal.local.nodes.runtime.names import hosts_text, lookup, service_lines
@@ -451,3 +453,28 @@ def test_doctor_says_what_each_missing_part_of_the_sandbox_costs(monkeypatch: py
     assert not found["own processes"].good
     monkeypatch.setattr(machine, "may_use_namespaces", lambda: True)
     assert all(one.good for one in machine.findings() if one.name.startswith("own "))
+
+
+def test_a_server_in_a_loopback_pod_has_the_pods_own_address(tmp_path: Path) -> None:
+    program = """
+import socket, urllib.request, http.server, threading
+server = http.server.HTTPServer(("0.0.0.0", PORT), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+free = socket.create_server(("", 0))
+print(server.socket.getsockname()[0], free.getsockname()[0], urllib.request.urlopen("http://localhost:PORT/").status)
+"""
+    with socket.create_server(("127.9.0.1", 0)) as other:  # another pod has the same port
+        port = other.getsockname()[1]
+        environment = {
+            "PYTHONPATH": raysite.DIRECTORY,
+            "SHOAL_POD_IP": "127.9.0.2",
+            "SHOAL_POD_DIR": str(tmp_path),
+            "NO_PROXY": "*",
+        }
+        argv = [sys.executable, "-c", program.replace("PORT", str(port))]
+        told = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        shared = subprocess.run(
+            argv, env={**environment, "SHOAL_HOST_PORTS": str(port)}, cwd=tmp_path, capture_output=True, text=True
+        )
+    assert told.stdout.split() == ["127.9.0.2", "0.0.0.0", "200"]
+    assert "Address already in use" in shared.stderr  # a port of the machine itself is asked for as it is

@@ -24,6 +24,7 @@ GATES_ON = frozenset(
 EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
+ROLLING_UPGRADE = "RayClusterRollingUpgrade"
 
 CONTROLLER_NAME = RAY_OPERATOR
 _ADMISSION: dict[str, Literal["spec", "metadata", "off"]] = {"true": "metadata", "false": "off"}

@@ -16,6 +16,7 @@ from shoal.local.builtin.daemon_sets import DaemonSetController
 from shoal.local.builtin.deployments import DeploymentController
 from shoal.local.builtin.disruption import DisruptionController
 from shoal.local.builtin.endpoints import EndpointsController
+from shoal.local.builtin.gateways import GatewayController
 from shoal.local.builtin.jobs import JobController
 from shoal.local.builtin.namespaces import NamespaceController
 from shoal.local.builtin.pod_cleanup import PodCleanup
@@ -51,6 +52,7 @@ async def run_all(
         EndpointsController(context("endpoint-controller")),
         DisruptionController(context("disruption-controller")),
         PodCleanup(context("pod-garbage-collector")),
+        GatewayController(context("gateway-controller"), writes.writer("gateway-controller")),
     )
     try:
         async with asyncio.TaskGroup() as group:

@@ -14,7 +14,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
-from shoal.controllers.ray.cluster import pod_group, status, upgrade
+from shoal.controllers.ray.cluster import pod_group, rolling, status, upgrade
 from shoal.controllers.ray.cluster.backoff import Replacements
 from shoal.controllers.ray.cluster.gang_marks import gang_of, hold_growth, mark
 from shoal.controllers.ray.cluster.slots import PodNames
@@ -65,7 +65,17 @@ class ClusterPods:
         go_on, wait = await self._head(cluster, heads)
         if not go_on:
             return wait
-        return sooner(wait, await self._workers(cluster, members))
+        wait = sooner(wait, await self._workers(cluster, members))
+        await self._roll(cluster)
+        return wait
+
+    async def _roll(self, cluster: Json) -> None:
+        """Strategy Rolling: the next pods that differ from the spec go; the pass that sees them gone replaces them."""
+        for pod in rolling.next_to_go(cluster, self._caches.pods_of(cluster)):
+            if view.labels(pod).get(names.NODE_TYPE) == names.HEAD:
+                await self._delete_pod(cluster, pod, "DeletedHeadPod", "FailedDeleteHeadPod", rolling.WHY)
+            else:
+                await self._delete_workers(cluster, [(pod, rolling.WHY)])
 
     def _is_suspending(self, cluster: Json, members: list[Json]) -> bool:
         """Also where it was suspended, resumed and suspended again before its status could say so: pods decide."""

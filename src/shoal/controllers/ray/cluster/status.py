@@ -15,7 +15,7 @@ from shoal.api.ray_gang import ADMITTED
 from shoal.api.times import seconds_text
 from shoal.controllers.ray import names, services, view
 from shoal.controllers.ray.cluster import counts, upgrade
-from shoal.controllers.ray.pods import observed
+from shoal.controllers.ray.pods import fault_tolerance, observed
 
 HEAD_READY = "HeadPodReady"
 PROVISIONED = "RayClusterProvisioned"
@@ -95,7 +95,7 @@ def compute(
     refused = failure if failure and failure.about_pods else None
     conditions.put_or_drop(REPLICA_FAILURE, refused.reason if refused else "", refused.message if refused else "")
     drifted = drifted_groups(cluster, pods)
-    told = f"running pods differ from the spec in: {', '.join(drifted)}; delete them or use upgradeStrategy Recreate"
+    told = f"running pods differ from the spec in: {', '.join(drifted)}; {_cure(cluster, drifted)}"
     conditions.put_or_drop(DRIFT, "PodsDifferFromSpec" if drifted else "", told)
     if failure and not failure.about_pods:
         conditions.put(DEGRADED, "True", failure.reason, failure.message)
@@ -138,6 +138,14 @@ def drifted_groups(cluster: Json, pods: list[Json]) -> list[str]:
         if recorded and recorded != expected.get(group) and not view.deleting(pod):
             found.add(group)
     return sorted(found)
+
+
+def _cure(cluster: Json, drifted: list[str]) -> str:
+    if (view.spec(cluster).get("upgradeStrategy") or {}).get("type") != "Rolling":
+        return "delete them, or use upgradeStrategy Recreate or Rolling"
+    if drifted == [names.HEAD_GROUP] and not fault_tolerance.enabled(cluster):
+        return "the head is kept, for its state would go with it; delete it, or use gcsFaultToleranceOptions"
+    return "they are replaced one after the other"
 
 
 def group_hash(group: Json) -> str:

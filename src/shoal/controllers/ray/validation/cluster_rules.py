@@ -18,6 +18,7 @@ from shoal.controllers.ray.settings import (
     DELETION_POLICY,
     EMBEDDED_STORAGE,
     NETWORK_POLICY,
+    ROLLING_UPGRADE,
     RaySettings,
 )
 from shoal.controllers.ray.template_shape import AUTOSCALER, POD_TEMPLATE, SERVICE, problems_of_shape
@@ -76,7 +77,7 @@ def problems_of_spec(cluster: Json, settings: RaySettings) -> list[str]:
             *_autoscaler_can_start(cluster),
             *_auth(cluster, settings),
             *_gated(cluster, settings),
-            *_upgrade(cluster),
+            *_upgrade(cluster, settings),
         ]
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         return [f"spec has a field of the wrong type: {error}"]  # where no schema checked it before us
@@ -382,12 +383,13 @@ def _gated(cluster: Json, settings: RaySettings) -> Iterator[str]:
         yield "spec.historyServerOptions: history collection is not available yet; remove the field"
 
 
-def _upgrade(cluster: Json) -> Iterator[str]:
+def _upgrade(cluster: Json, settings: RaySettings) -> Iterator[str]:
     strategy = view.spec(cluster).get("upgradeStrategy")
     if not isinstance(strategy, dict) or strategy.get("type") is None:
         return
-    if strategy["type"] not in ("Recreate", "None"):
-        kind = strategy["type"]
-        yield f"spec.upgradeStrategy.type {kind!r}: use Recreate or None; rolling upgrades are not available yet"
+    if strategy["type"] == "Rolling" and not settings.gate(ROLLING_UPGRADE):
+        yield f"spec.upgradeStrategy.type: use Recreate or None; Rolling {needs_gate(ROLLING_UPGRADE)}"
+    elif strategy["type"] not in ("Recreate", "Rolling", "None"):
+        yield f"spec.upgradeStrategy.type {strategy['type']!r}: use Recreate or None"
     if view.origin(cluster) in ("RayJob", "RayService"):
         yield f"spec.upgradeStrategy is not for clusters made by a {view.origin(cluster)}"

@@ -67,6 +67,8 @@ def adapt(
     if image.family == "ray":
         _ray(plan, address, pod, image)
         _entrypoints(plan, directory)
+        shared = (port["hostPort"] for port in container.get("ports") or () if port.get("hostPort"))
+        plan.env["SHOAL_HOST_PORTS"] = ",".join(map(str, shared))  # the machine's own, where only one pod can have it
     plan.visible = [
         *((_source(mount), bool(mount.get("readonly"))) for mount in mounts),
         (str(message), False),

@@ -7,14 +7,19 @@ that translates ports is reached at an address of its own, where the sandbox rel
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
 
+from shoal.api import weighted_backends
 from shoal.api.meta import Json
+from shoal.api.weighted_backends import WeightedBackend
 
 Target = tuple[str, int]
+MOST_TURNS = 1000
+"""Length of the longest order of weighted targets."""
 
 
 class ServedPort(msgspec.Struct, frozen=True):
@@ -44,10 +49,14 @@ class ServiceView(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     """The pods behind it."""
     ports: tuple[ServedPort, ...] = ()
+    weighted: bool = False
+    """The targets stand in the proportion in which they take connections; only a relay keeps it."""
 
     @property
     def direct(self) -> bool:
         """Whether a connection to a pod at the Service's port is what the Service means."""
+        if self.weighted:
+            return False
         return not self.cluster_ip or all(number == port.number for port in self.ports for _, number in port.targets)
 
     @property
@@ -56,14 +65,17 @@ class ServiceView(msgspec.Struct, frozen=True):
 
 
 def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[ServiceView]:
-    """Every Service that chooses its pods by labels."""
+    """Every Service that chooses its pods by labels, or that leads to others by weight."""
     by_namespace: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         by_namespace[pod["metadata"].get("namespace", "")].append(pod)
     found = []
+    by_weight = []
     for service in services:
         spec, metadata = service.get("spec") or {}, service["metadata"]
         namespace, selector = metadata.get("namespace", ""), spec.get("selector")
+        if not selector and (backends := weighted_backends.read(service)) is not None:
+            by_weight.append((service, backends))
         if not selector or spec.get("type") == "ExternalName":
             continue
         behind = [
@@ -81,7 +93,54 @@ def service_views(services: Iterable[Json], pods: Iterable[Json]) -> list[Servic
                 ports=tuple(_port(entry, behind) for entry in spec.get("ports") or ()),
             )
         )
+    plain = {(view.namespace, view.name): view for view in found}
+    found += [_weighted(service, backends, plain) for service, backends in by_weight]
     return sorted(found, key=lambda view: (view.namespace, view.name))
+
+
+def _weighted(
+    service: Json, backends: tuple[WeightedBackend, ...], plain: dict[tuple[str, str], ServiceView]
+) -> ServiceView:
+    spec, metadata = service["spec"], service["metadata"]
+    namespace = metadata.get("namespace", "")
+    behind: list[tuple[int, tuple[Target, ...]]] = []
+    for backend in backends:
+        view = plain.get((namespace, backend.service))
+        ports = view.ports if view is not None else ()
+        targets = next((port.targets for port in ports if port.number == backend.port), ())
+        if backend.weight > 0 and targets:
+            behind.append((backend.weight, targets))
+    targets = in_proportion(behind)
+    return ServiceView(
+        namespace=namespace,
+        name=metadata["name"],
+        cluster_ip=spec.get("clusterIP") or "",
+        addresses=tuple(sorted({ip for ip, _ in targets})),
+        ports=tuple(
+            ServedPort(entry.get("name") or "", int(entry["port"]), "TCP", targets, int(entry.get("nodePort") or 0))
+            for entry in spec.get("ports") or ()
+        ),
+        weighted=True,
+    )
+
+
+def in_proportion(behind: list[tuple[int, tuple[Target, ...]]]) -> tuple[Target, ...]:
+    """Targets in the order in which connections go to them: each set as often as its weight says, spread evenly, and
+    within a set every pod in turn. A set without pods must not be given: what is meant for it would be lost."""
+    total = sum(weight for weight, _ in behind)
+    if not total:
+        return ()
+    turns, owed = [0] * len(behind), [0] * len(behind)
+    rounds = total // math.gcd(*(weight for weight, _ in behind))
+    made = []
+    for _ in range(min(rounds * max(len(targets) for _, targets in behind), MOST_TURNS)):
+        owed = [sum_ + weight for sum_, (weight, _) in zip(owed, behind, strict=True)]
+        chosen = max(range(len(behind)), key=owed.__getitem__)
+        owed[chosen] -= total
+        targets = behind[chosen][1]
+        made.append(targets[turns[chosen] % len(targets)])
+        turns[chosen] += 1
+    return tuple(made)
 
 
 def host_ports(pod: Json) -> list[PublishedPort]:

@@ -1,9 +1,11 @@
-"""Shell commands that Python starts in a pod of the loopback sandbox find the pod's mounts.
+"""Python in a Ray pod of the loopback sandbox: shell commands find the pod's mounts, servers have the pod's address.
 
 Ray's head runs a job's entrypoint as a shell command (`python /home/ray/samples/train.py` out of a ConfigMap).
 Nothing is mounted in that sandbox, so the mount paths in the command's text are replaced by the directories behind
-them, however the job was submitted. Python imports this by its name at every start; it must stay small, work on any
-Python, and never fail. Another `sitecustomize` further along the path is still run.
+them, however the job was submitted. Pods share the machine's network there, too: what Python binds on all addresses
+(Serve's port 8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost
+from within the pod. Python imports this by its name at every start; it must stay small, work on any Python, and never
+fail. Another `sitecustomize` further along the path is still run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import re
 import sys
 
-__all__ = ["mapped"]
+__all__ = ["LocalServers", "mapped"]
 
 
 def mapped(text: str, paths: list[tuple[str, str]]) -> str:
@@ -22,6 +24,58 @@ def mapped(text: str, paths: list[tuple[str, str]]) -> str:
         pattern = r"(?<![\w.\-/])" + re.escape(target) + r"(?![\w.\-])"
         text = re.sub(pattern, source.replace("\\", r"\\"), text)
     return text
+
+
+class LocalServers:
+    """Which ports of this pod are bound on its own address; its processes share the list, a directory."""
+
+    def __init__(self, address: str, directory: str, shared: tuple[int, ...] = ()) -> None:
+        """`shared`: ports that the pod asks for on the machine itself."""
+        self.address, self.directory = address, os.path.join(directory, "bound")
+        self.shared = (0, *shared)  # what the system chooses clashes with nothing
+
+    def place_to_bind(self, place: object) -> object:
+        """Where to bind instead of all addresses."""
+        if isinstance(place, tuple) and place[0] in ("", "0.0.0.0") and place[1] not in self.shared:
+            return (self.address, place[1])
+        return place
+
+    def place_to_reach(self, place: object) -> object:
+        if isinstance(place, tuple) and place[0] in ("localhost", "127.0.0.1") and self._bound(place[1]):
+            return (self.address, *place[1:])
+        return place
+
+    def note(self, port: object) -> None:
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            with open(os.path.join(self.directory, str(port)), "w", encoding="utf-8"):
+                pass
+        except OSError:
+            pass
+
+    def _bound(self, port: object) -> bool:
+        return os.path.exists(os.path.join(self.directory, str(port)))
+
+
+def _serve_at(servers: LocalServers) -> None:
+    import socket
+
+    plain = socket.socket
+
+    def bind(self: socket.socket, place: object) -> None:
+        is_tcp = (self.family, self.type) == (socket.AF_INET, socket.SOCK_STREAM)
+        chosen = servers.place_to_bind(place) if is_tcp else place
+        super(plain, self).bind(chosen)  # type: ignore[arg-type]  # whatever its caller gave
+        if chosen is not place:
+            servers.note(chosen[1])  # type: ignore[index]  # a pair: it was chosen here
+
+    def connect(self: socket.socket, place: object) -> None:
+        super(plain, self).connect(servers.place_to_reach(place))  # type: ignore[arg-type]
+
+    def connect_ex(self: socket.socket, place: object) -> int:
+        return super(plain, self).connect_ex(servers.place_to_reach(place))  # type: ignore[arg-type]
+
+    plain.bind, plain.connect, plain.connect_ex = bind, connect, connect_ex  # type: ignore[method-assign,assignment]
 
 
 def _install(paths: list[tuple[str, str]]) -> None:
@@ -55,4 +109,7 @@ if __name__ == "sitecustomize":
             _install(_paths)
     except (KeyError, OSError, ValueError):
         pass
+    if os.environ.get("SHOAL_POD_IP") and os.environ.get("SHOAL_POD_DIR"):
+        _shared = tuple(int(one) for one in os.environ.get("SHOAL_HOST_PORTS", "").split(",") if one.isdigit())
+        _serve_at(LocalServers(os.environ["SHOAL_POD_IP"], os.environ["SHOAL_POD_DIR"], _shared))
     _run_the_next()
