@@ -42,6 +42,7 @@ from shoal.local.scheduler import Scheduler
 from shoal.local.settings import LocalSettings
 
 if TYPE_CHECKING:
+    from shoal.cli.local_visibility import LocalVisibility
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.planning.history.store import HistoryStore
@@ -125,10 +126,14 @@ class LocalCluster:
         self._begin("agent", self.agent.run)
         self._begin("scheduler", self.scheduler.run)
         authority = self.server.identity.ca.certificate.decode()
+        from shoal.cli.local_visibility import LocalVisibility
         from shoal.controllers.planning.history.store import HistoryStore
+        from shoal.controllers.queues.visibility import GROUP as VISIBILITY_GROUP
 
         history = HistoryStore(f"sqlite:///{self.home.history}")
-        parts = controllers(self.client, self.settings, self.home.name, authority, history)
+        visible = LocalVisibility()
+        self.server.own_groups[VISIBILITY_GROUP] = visible.answer
+        parts = controllers(self.client, self.settings, self.home.name, authority, history, visible)
         for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
@@ -264,7 +269,12 @@ def is_over(pod: Json) -> bool:
 
 
 def controllers(
-    client: Client, settings: LocalSettings, cluster: str, root_ca: str, history: HistoryStore | None = None
+    client: Client,
+    settings: LocalSettings,
+    cluster: str,
+    root_ca: str,
+    history: HistoryStore | None = None,
+    visible: LocalVisibility | None = None,
 ) -> dict[str, Part]:
     """What runs beside the API server, by name."""
     from msgspec import structs
@@ -278,7 +288,7 @@ def controllers(
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, of_ray, writes=writes),
-        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history),
+        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history, visible),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
         "clusters": lambda: run_clusters(writes, hub_settings(settings)),
     }
@@ -294,6 +304,7 @@ async def run_gangs(
     queues: QueueSettings,
     of_ray: RaySettings,
     history: HistoryStore | None = None,
+    visible: LocalVisibility | None = None,
 ) -> None:
     """AppWrappers, queued jobs and Ray objects without a queue, in one loop: they compete for the same room."""
     from msgspec import structs
@@ -308,7 +319,11 @@ async def run_gangs(
     AppWrapperController(planning, settings)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)
-    QueueController(planning, queues)
+    queued = QueueController(planning, queues)
+    if visible is not None:
+        from shoal.controllers.queues.visibility import PendingWorkloads
+
+        visible.follow(PendingWorkloads(queued.caches, planning.engine))
     await planning.run()
 
 

@@ -83,6 +83,7 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "resources.quotaCheckStrategy": ("queues.quota_check_strategy", _text),
     "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
     "objectRetentionPolicies.workloads.afterFinished": ("queues.keep_finished_seconds", _seconds),
+    "objectRetentionPolicies.workloads.afterDeactivatedByKueue": ("queues.keep_deactivated_seconds", _seconds),
     "featureGates.PartialAdmission": ("queues.partial_admission", _boolean),
     "manageJobsWithoutQueueName": ("queues.manage_jobs_without_queue_name", _boolean),
     "managedJobsNamespaceSelector": ("queues.managed_namespaces", _selector),

@@ -200,6 +200,10 @@ class Engine:
         """Where a gang that waits for quota stands: among all of its ClusterQueue, and in its own LocalQueue."""
         return self._queues.kueue.places(key)
 
+    def line(self, cluster_queue: str) -> list[Gang]:
+        """All gangs that wait for the quota of this ClusterQueue, the next one first."""
+        return self._queues.kueue.line(cluster_queue)
+
     def strangers(self, key: str, explanation: Explanation) -> tuple[str, ...]:
         """Pods of no gang that take what this one lacks, on nodes that it could use, as `Pod/namespace/name`."""
         gang = self._state.gangs.get(key)

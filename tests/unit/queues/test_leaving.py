@@ -182,6 +182,17 @@ async def test_a_stopped_local_queue_concerns_its_own_jobs_only(cluster: Cluster
     assert said(queue, "Active") == ("False", "Stopped", "LocalQueue is stopped")
 
 
+async def test_a_job_that_its_queue_switched_off_is_deleted_in_time(quiet: Cluster) -> None:
+    decide(quiet, QueueSettings(keep_deactivated_seconds=0.5))
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    late, off = job("late", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"}), job("off")
+    _, kept = await make(quiet, late, off)
+    await quiet.until(kinds.WORKLOAD, name_of(kept), true("Admitted"))
+    await quiet.client.patch(kinds.WORKLOAD, name_of(kept), "default", {"spec": {"active": False}})
+    await quiet.until_gone(kinds.JOB, "late")
+    assert (await quiet.get(kinds.JOB, "off"))["spec"]["suspend"] is True, "a user switched it off"
+
+
 async def test_a_job_that_runs_too_long_is_ended(cluster: Cluster) -> None:
     (made,) = await make(cluster, job("train", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"}))
     ended = await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "QuotaReserved")[0] == "False")

@@ -30,6 +30,7 @@ from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
 from shoal.controllers.queues.reapplied import recorded
 from shoal.controllers.queues.recovery import Incomplete
+from shoal.controllers.queues.retention import drop_deactivated
 from shoal.controllers.queues.state_machine import Situation, StateMachine
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, since
 from shoal.controllers.queues.telling import Telling
@@ -121,6 +122,7 @@ class QueueReconciler:
         later = [wake, again, self._provisioning.next_look(workload)]
         if found is not None:
             later.append(await self._start_or_stop(workload, *found))
+            later.append(await drop_deactivated(self._context, workload, *found))
         return min((one for one in later if one is not None), default=None)
 
     def _note_failed_nodes(self, draft: WorkloadDraft) -> None:

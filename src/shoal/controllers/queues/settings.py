@@ -78,6 +78,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Say of a new gang that it waits, before it was looked at: one more write for each."""
     keep_finished_seconds: Seconds | None = None
     """How long a finished Workload is kept; not set: as long as its job."""
+    keep_deactivated_seconds: Seconds | None = None
+    """How long a job is kept that its queue has switched off for good (a check said no, too many tries, too long a
+    run); then it is deleted. Not set: for ever."""
     check_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0
     """How often everything is compared again, whatever was heard."""
     events: bool = True

@@ -20,7 +20,7 @@ from shoal.engine.kueue.explain import explain, fits_without
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, KueueSettings, LocalQueue, TopologyFact
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
-from shoal.engine.kueue.places import Places, places
+from shoal.engine.kueue.places import Places, line, places
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact
 
@@ -123,6 +123,10 @@ class Kueue:
     def places(self, key: str) -> Places | None:
         """Where a waiting gang stands; None for one that is in no queue or has quota."""
         return places(key, self.state, self.register)
+
+    def line(self, cluster_queue: str) -> list[Gang]:
+        """All that wait for the quota of this queue, the next one first."""
+        return line(cluster_queue, self.state)
 
     def reason(self, key: str, known: Known) -> Wait | None:
         """Why this gang waits as of now, in the words of its condition: cheap, as equal gangs share what is `known`.

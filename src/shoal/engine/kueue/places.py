@@ -1,6 +1,7 @@
 """Where a waiting gang stands: among all that wait for its ClusterQueue, and among those of its own LocalQueue.
 
-Answers `Kueue.places`, on demand. Positions change with every arrival and departure, so they are never stored.
+Answers `Kueue.places` and `Kueue.line`, on demand. Positions change with every arrival and departure, so they are never
+stored.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import msgspec
 
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.model import Gang
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +21,13 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     local_position: int
     local_length: int
+
+
+def line(cluster_queue: str, state: QueueState) -> list[Gang]:
+    """All that wait for the quota of this queue, the next one first."""
+    record = state.records.get(cluster_queue)
+    waiting = record.waiting.members() if record is not None else ()
+    return [member.gang for member in sorted(waiting, key=lambda member: member.order) if not member.holds]
 
 
 def places(key: str, state: QueueState, register: Register) -> Places | None:

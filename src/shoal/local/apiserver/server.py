@@ -74,6 +74,7 @@ log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
 OwnPath = Callable[[Request, RequestUser], Awaitable[Response]]
+OwnGroup = Callable[[Request, Route | None], Awaitable[Response]]
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
 
 
@@ -107,6 +108,8 @@ class Server:
         self.address: tuple[str, int] | None = None
         self.own_paths: dict[str, OwnPath] = {}
         """Paths that are no resources, for users that the server has told apart; what else runs here answers them."""
+        self.own_groups: dict[str, OwnGroup] = {}
+        """API groups without stored objects; what else runs here answers them, without a route their discovery."""
         self.ready = False
 
     # --- life
@@ -278,9 +281,12 @@ class Server:
                 raise method_not_allowed()
             return await own(request, user)
         route = routes.parse(request)
+        group = self.own_groups.get(_group_of(request) if route is None else route.group)
         if route is None:
-            return self._document(request, user)
+            return await group(request, None) if group is not None else self._document(request, user)
         gate.authorize(self.authorizer, user, route, request)
+        if group is not None:
+            return await group(request, route)
         resource = self.registry.find(route.group, route.plural)
         version = resource.versions.get(route.version) if resource is not None else None
         if resource is None or version is None or not version.served:
@@ -374,3 +380,9 @@ def _refused(refusal: Refused) -> Response:
 
 def _quoted(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable()).replace("\\", "\\\\").replace('"', '\\"')[:512]
+
+
+def _group_of(request: Request) -> str:
+    """The API group whose discovery a path asks for; empty for any other path."""
+    parts = request.path.split("/")
+    return parts[2] if len(parts) > 2 and parts[1] == "apis" else ""
