@@ -24,7 +24,7 @@ $(READY): requirements.txt pyproject.toml
 	@touch $(READY)
 	@echo "ready: $(BIN)/shoal"
 
-demo: setup ## the main job on this machine: queue two Ray clusters, run one, hand over to the next
+demo: setup ## two stories on this machine with real Ray, and the page to watch them: two Ray clusters, a GPU job
 	@$(BIN)/python demo/demo.py
 
 test: lint test-fast test-processes test-chaos attacks test-integration test-browser test-e2e ## everything: lint, unit, real processes, deaths and storms, real control plane, a real browser, real Ray

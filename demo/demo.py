@@ -1,8 +1,8 @@
-"""`make demo`: the main job on this machine, step by step, with kubectl and real Ray.
+"""`make demo`: two stories on this machine with real Ray, and the page to watch them in a browser.
 
-A cluster starts; the first Ray cluster is admitted and runs; the second waits with nothing created, and says why;
-deleting the first starts the second at once; a Ray job runs to its end; another one, in a queue, stays suspended until
-a GPU node has been provisioned for it. Leaves nothing running. Exits 0 only if every step held.
+The first: a Ray cluster is admitted and runs; a second one waits with nothing created, and says why; deleting the first
+starts the second at once. The second: a Ray job in a queue stays suspended until a GPU node has been provisioned for
+it, then runs to its end. Leaves nothing running. Exits 0 only if every step held. kubectl is used where it is on PATH.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from without_kubectl import StandIn
+
+from shoal.errors import ShoalError
 
 ROOT = Path(__file__).parents[1]
 SHOAL = str(Path(sys.executable).with_name("shoal"))
@@ -28,9 +32,12 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 
 class Demo:
     def __init__(self) -> None:
-        self.kubectl_path = find_kubectl()
+        self.began = time.monotonic()
+        self.kubectl_path = shutil.which("kubectl")
         self.environment = dict(os.environ)
         self.step = 0
+        if self.kubectl_path is None:
+            print("kubectl is not on PATH: the demo makes its few requests itself, as kubectl would")
 
     def say(self, text: str) -> None:
         self.step += 1
@@ -48,7 +55,17 @@ class Demo:
         return done.stdout
 
     def kubectl(self, *arguments: str, quiet: bool = False) -> str:
-        return self.run(self.kubectl_path, *arguments, quiet=quiet)
+        if self.kubectl_path is not None:
+            return self.run(self.kubectl_path, *arguments, quiet=quiet)
+        if not quiet:
+            print(f"{DIM}$ kubectl {' '.join(arguments)}{PLAIN}", flush=True)
+        try:
+            said = StandIn(self.environment["KUBECONFIG"])(*arguments)
+        except ShoalError as error:
+            raise SystemExit(f"the demo stopped: kubectl {' '.join(arguments)} said: {error}") from None
+        if not quiet:
+            print(said.rstrip(), flush=True)
+        return said
 
     def wait(self, what: str, condition: str, *more: str) -> float:
         began = time.monotonic()
@@ -73,6 +90,10 @@ class Demo:
         self.run(SHOAL, "up", "--name", NAME, "--detach", "--no-kubeconfig", *NODE, *POOL)
         self.environment["KUBECONFIG"] = self.run(SHOAL, "kubeconfig", "--name", NAME, quiet=True).strip()
         self.kubectl("get", "nodes")
+        address = self.run(SHOAL, "open", "--name", NAME, quiet=True).strip()
+        print(
+            f"{BOLD}Watch it in a browser: {address}{PLAIN}\n(the address logs in once, within two minutes)", flush=True
+        )
 
         self.say(
             "Submit a Ray cluster (1 head, 1 worker; 3 cpu in all): there is room, so all of it is created at once"
@@ -96,11 +117,6 @@ class Demo:
         print(f"handed over {took:.1f} s after the delete, Ray's own shutdown included")
         self.kubectl("delete", "appwrapper", "second")
 
-        self.say("Run a Ray job that brings its own cluster, and takes it away again")
-        self.kubectl("apply", "-f", "demo/rayjob.yaml")
-        self.wait("rayjob/count", "jsonpath={.status.jobStatus}=SUCCEEDED")
-        self.kubectl("get", "rayjob", "count")
-
         self.say("Queue a Ray job that needs a GPU: it stays suspended, nothing runs, until a GPU node is there for it")
         self.kubectl("apply", "-f", "samples/kueue/provisioned-queue.yaml")
         self.kubectl("apply", "-f", "demo/rayjob-queued.yaml")
@@ -109,6 +125,7 @@ class Demo:
         self.expect(not [pod for pod in self._pods() if pod.startswith("tune-")], "no pod of the queued job")
         self.wait("rayjob/tune", "jsonpath={.status.jobStatus}=SUCCEEDED")
         self.kubectl("get", "nodes,provisioningrequests,workloads")
+        self.run(SHOAL, "history", "--name", NAME, "--runs")
 
     def _pods(self) -> list[str]:
         return [line.split("/")[1] for line in self.kubectl("get", "pods", "-o", "name", quiet=True).split()]
@@ -118,28 +135,12 @@ class Demo:
         subprocess.run([SHOAL, "down", "--name", NAME, "--purge"], env=self.environment, capture_output=True)
 
 
-def find_kubectl() -> str:
-    """From PATH, or from the cache, or built alone; says which."""
-    found = shutil.which("kubectl")
-    if found:
-        print(f"kubectl: {found}")
-        return found
-    print("kubectl is not on PATH: taking it from the cache, or building it once (1 to 2 minutes)", flush=True)
-    sys.path.insert(0, str(ROOT))
-    from tests.controlplane.build import CannotBuild, binaries
-
-    try:
-        path = str(binaries("kubectl")["kubectl"])
-    except CannotBuild as error:
-        raise SystemExit(f"error: {error}") from None
-    print(f"kubectl: {path}")
-    return path
-
-
 if __name__ == "__main__":
+    os.chdir(ROOT)
     demo = Demo()
     try:
         demo.walk()
     finally:
         demo.clean()
-    print(f"\n{BOLD}All of it held.{PLAIN} Next: shoal up --detach, then kubectl apply -f samples/…")
+    took = time.monotonic() - demo.began
+    print(f"\n{BOLD}All of it held{PLAIN}, in {took:.0f} s. Next: shoal up --detach, then kubectl apply -f samples/…")

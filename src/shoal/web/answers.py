@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from shoal.api import kinds
@@ -21,6 +20,7 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import Forbidden
 from shoal.sdk import asking, explaining, gangs, happened, queued
 from shoal.web import views
+from shoal.web.replies import reply
 from shoal.web.sessions import PageSession
 
 MOST_EVENTS = 200
@@ -30,7 +30,7 @@ POSITION_KEPT = 10.0
 
 
 async def me(request: web.Request, session: PageSession) -> web.Response:
-    return _json({"user": session.visitor.user, "namespace": session.visitor.namespace, "now": SystemClock().now()})
+    return reply({"user": session.visitor.user, "namespace": session.visitor.namespace, "now": SystemClock().now()})
 
 
 async def gang(request: web.Request, session: PageSession) -> web.Response:
@@ -49,7 +49,7 @@ async def gang(request: web.Request, session: PageSession) -> web.Response:
     conditions = [row for one in told for row in views.condition_rows(one)]
     shown = pods if kind in (kinds.RAY_JOB, kinds.RAY_CLUSTER) else []
     clusters = [obj] if kind == kinds.RAY_CLUSTER else below.get(kinds.RAY_CLUSTER, [])
-    return _json(
+    return reply(
         {
             "row": views.gang_row(kind, obj, workload, shown),
             "conditions": sorted(conditions, key=lambda one: str(one["at"]), reverse=True),
@@ -76,7 +76,7 @@ async def why(request: web.Request, session: PageSession) -> web.Response:
     client = session.visitor.client
     kind, name, namespace = await _named(client, request)
     async with _turn(session):
-        return _json(await explaining.explain_to(client, (kind,), name, namespace))
+        return reply(await explaining.explain_to(client, (kind,), name, namespace))
 
 
 async def position(request: web.Request, session: PageSession) -> web.Response:
@@ -93,10 +93,19 @@ async def position(request: web.Request, session: PageSession) -> web.Response:
                 answer = await asking.ask(client, kind, name, namespace, fresh=False)
             except asking.NoAnswer as error:
                 answer = {"notAnswered": str(error)}
-        wanted = ("position", "queueLength", "clusterQueue", "localPosition", "localQueueLength", "reason", "message")
+        wanted = (
+            "position",
+            "queueLength",
+            "clusterQueue",
+            "localPosition",
+            "localQueueLength",
+            "reason",
+            "message",
+            "estimate",
+        )
         told = {one: answer[one] for one in (*wanted, "notAnswered") if answer.get(one)}
         kept[key] = (SystemClock().monotonic() + POSITION_KEPT, told)
-    return _json(kept[key][1])
+    return reply(kept[key][1])
 
 
 async def log(request: web.Request, session: PageSession) -> web.StreamResponse:
@@ -122,16 +131,6 @@ async def log(request: web.Request, session: PageSession) -> web.StreamResponse:
     finally:
         await chunks.aclose()  # type: ignore[attr-defined]
     return response
-
-
-async def body(request: web.Request) -> dict[str, Any]:
-    """A JSON object of a few bytes. Raises BadInput."""
-    if request.content_type != "application/json":
-        raise BadInput("send application/json")
-    try:
-        return msgspec.json.decode(await request.read(), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise BadInput(f"the request cannot be read: {error}") from None
 
 
 async def named_gang(client: Client, request: dict[str, Any]) -> tuple[Kind, Json]:
@@ -173,7 +172,3 @@ def _turn(session: PageSession) -> asyncio.Semaphore:
     """Questions cost the controller time: a session asks few at once."""
     found: asyncio.Semaphore = session.kept.setdefault("asking", asyncio.Semaphore(ASKED_AT_ONCE))
     return found
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json", charset="utf-8")

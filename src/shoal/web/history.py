@@ -1,33 +1,40 @@
-"""How the timeline reads what is no longer stored: one question of a history, if one is kept.
+"""What gangs did in the last day, also those that are gone: asked of the leading controller as the visitor.
 
-What is stored is told by the rows themselves. A history answers for the visitor: it leaves out what the client's user
-may not read.
+What is stored the rows tell themselves; the history adds earlier rounds of a gang and gangs that were deleted. It is
+kept for a moment, so that tabs and looks of one session are one question.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
-import msgspec
+from aiohttp import web
 
-from shoal.kube.client import Client
+from shoal.api.times import seconds_text
+from shoal.kube.clock import SystemClock
+from shoal.sdk import asking
+from shoal.web.replies import reply
+from shoal.web.sessions import PageSession
 
-
-class GangSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One gang's time: when it was created, started and ended, as times of Kubernetes; empty where it did not."""
-
-    id: str
-    namespace: str
-    kind: str
-    name: str
-    queue: str = ""
-    created: str
-    started: str = ""
-    ended: str = ""
-    stage: str = ""
+DAY = 86_400_000_000
+KEPT = 15.0
+MOST = 500
+FIELDS = ("kind", "namespace", "name", "queue", "user", "queuedAt", "startedAt", "endedAt", "outcome", "uid", "round")
 
 
-class HistorySource(Protocol):
-    async def spans(self, client: Client, namespace: str | None, since: int) -> list[GangSpan]:
-        """Gangs that ended after `since` (microseconds) and that the client's user may read."""
-        ...
+async def past(request: web.Request, session: PageSession) -> web.Response:
+    """Rounds of the last day that the visitor may read, newest first; or why they are not known."""
+    clock, namespace = SystemClock(), request.query.get("namespace", "")
+    kept: dict[str, tuple[float, dict[str, Any]]] = session.kept.setdefault("history", {})
+    until, told = kept.get(namespace, (0.0, {}))
+    if until <= clock.monotonic():
+        window = {"since": seconds_text(clock.now() - DAY), "limit": MOST, "allNamespaces": not namespace}
+        try:
+            answer = await asking.history(session.visitor.client, namespace or "default", window)
+            runs = [{name: one[name] for name in FIELDS if one.get(name)} for one in answer.get("runs") or ()]
+            told = {"runs": runs, "hidden": answer.get("hidden", 0), "more": answer.get("more", False)}
+        except asking.NoAnswer as error:
+            told = {"runs": [], "notAnswered": str(error)}
+        kept.clear()  # one namespace is looked at
+        kept[namespace] = (clock.monotonic() + KEPT, told)
+    return reply(told)

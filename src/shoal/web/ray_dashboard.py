@@ -27,6 +27,7 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import Forbidden
 from shoal.kube.transport import Request, Stream
 from shoal.web import answers, guard
+from shoal.web.replies import body, reply
 from shoal.web.sessions import PageSession
 
 Connect = Callable[[Json, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -46,8 +47,11 @@ Object.defineProperty(window, name, {value: {
 getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => { kept.set(key, String(value)); },
 removeItem: (key) => { kept.delete(key); }, clear: () => kept.clear(),
 key: (at) => [...kept.keys()][at] ?? null, get length() { return kept.size; }}});
-}</script>"""
-"""A sandboxed page has no storage and fails where it asks for it; this one forgets with the tab."""
+}
+let cookie = "";
+Object.defineProperty(document, "cookie", {get: () => cookie, set: (text) => { cookie = text.split(";")[0]; }});
+</script>"""
+"""A sandboxed page has neither storage nor cookies and fails where it asks for them; these end with the tab."""
 
 
 class OpenDashboard(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class Dashboards:
 
     async def open(self, request: web.Request, session: PageSession) -> web.Response:
         """The path of a Ray cluster's dashboard, for this visitor and for an hour."""
-        asked, client = await answers.body(request), session.visitor.client
+        asked, client = await body(request), session.visitor.client
         _, cluster = await answers.named_gang(client, {**asked, "kind": "raycluster.ray.io"})
         namespace = view.namespace(cluster)
         pod = await self._head(client, cluster) if self._connect is not None else None
@@ -85,7 +89,7 @@ class Dashboards:
             self._open.pop(next(iter(self._open)))
         self._open[capability] = made
         session.on_end.append(lambda: self._close(capability))
-        return web.json_response({"path": f"{guard.FOREIGN}{capability}/"})
+        return reply({"path": f"{guard.FOREIGN}{capability}/"})
 
     async def _head(self, client: Client, cluster: Json) -> Json:
         namespace, name = view.namespace(cluster), view.name(cluster)

@@ -20,9 +20,10 @@ from shoal.errors import BadInput, ShoalError
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import ApiError, KubeError
 from shoal.web import answers, files, guard
-from shoal.web.history import HistorySource
+from shoal.web.history import past
 from shoal.web.live import stream
 from shoal.web.ray_dashboard import Connect, Dashboards
+from shoal.web.replies import body, error, reply
 from shoal.web.sessions import PageSession, Sessions, Visitor
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,6 @@ class PageServer:
         clock: Clock | None = None,
         by_token: Callable[[str], Awaitable[Visitor]] | None = None,
         connect: Connect | None = None,
-        history: HistorySource | None = None,
     ) -> None:
         self.settings = settings or PageSettings()
         self.clock = clock or SystemClock()
@@ -72,7 +72,6 @@ class PageServer:
         self.address = ""
         self._by_token = by_token
         self._dashboards = Dashboards(self.clock, connect)
-        self._history = history
         self._origins: frozenset[str] = frozenset()
         self._runner: web.AppRunner | None = None
 
@@ -120,7 +119,7 @@ class PageServer:
         router.add_get("/data/why", self._with_session(answers.why))
         router.add_get("/data/position", self._with_session(answers.position))
         router.add_get("/data/log", self._with_session(answers.log))
-        router.add_get("/data/history", self._with_session(self._past))
+        router.add_get("/data/history", self._with_session(past))
         router.add_post("/data/dashboard", self._with_session(self._dashboards.open))
         router.add_route("*", guard.FOREIGN + "{capability}/{path:.*}", self._dashboards.proxy)
 
@@ -158,11 +157,11 @@ class PageServer:
         return answer
 
     async def _login(self, request: web.Request) -> web.Response:
-        code = str((await answers.body(request)).get("code") or "")
+        code = str((await body(request)).get("code") or "")
         session = self.sessions.enter(code)
         if session is None:
             return error(401, "this code was used or is too old; run: shoal open")
-        response = web.json_response({"key": session.key, "user": session.visitor.user})
+        response = reply({"key": session.key, "user": session.visitor.user})
         response.set_cookie(
             COOKIE, session.cookie, httponly=True, samesite="Strict", secure=self.settings.secure, path="/"
         )
@@ -175,25 +174,13 @@ class PageServer:
             return error(401, "log in with: shoal open")
         if "Origin" in request.headers:
             return error(403, "requests from web pages are not served")
-        return web.json_response({"address": self.invite(await self._by_token(token.strip()))})
+        return reply({"address": self.invite(await self._by_token(token.strip()))})
 
     async def _logout(self, request: web.Request, session: PageSession) -> web.Response:
         self.sessions.end(session)
-        response = web.json_response({})
+        response = reply({})
         response.del_cookie(COOKIE, path="/")
         return response
-
-    async def _past(self, request: web.Request, session: PageSession) -> web.Response:
-        """Gangs that are no longer stored, from the history, where one is kept."""
-        if self._history is None:
-            return web.json_response({"spans": [], "kept": False})
-        since = self.clock.now() - 86_400_000_000
-        spans = await self._history.spans(session.visitor.client, request.query.get("namespace") or None, since)
-        return web.json_response({"spans": [msgspec.to_builtins(one) for one in spans], "kept": True})
-
-
-def error(status: int, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)
 
 
 async def _finish(request: web.Request, response: web.StreamResponse) -> None:

@@ -3,7 +3,7 @@
 import { get, post, request } from './api.js';
 import { badge, fill, h, say } from './dom.js';
 import { count, moment } from './format.js';
-import { since, stateBadge, turned } from './gangs.js';
+import { since, stateBadge, turned, when } from './gangs.js';
 import { address, state, store } from './store.js';
 
 const AGAIN = 5000;
@@ -99,6 +99,7 @@ function showWhy(why, told, row) {
   for (const one of told.shortfalls || []) lines.push(`Short: ${one.missing ? `${one.missing} ${one.resource}: ` : ''}${one.message || one.kind}${one.place ? ` at ${one.place}` : ''}`);
   for (const one of told.pendingPods || []) lines.push(`Pod ${one.name}: ${one.message}`);
   if (told.position) lines.push(`Position ${told.position} of ${told.queueLength}${told.clusterQueue ? ` in ClusterQueue ${told.clusterQueue}` : ''}`);
+  if (told.estimate) lines.push(when(told.estimate));
   gangs('Held by', 'holders', 'holdersNotShown', 'moreHolders');
   gangs('Would start if these ended:', 'release', 'releaseNotShown', 'moreRelease');
   if (told.leastIncrease && told.leastIncrease.place !== 'nodes') lines.push(`Would start with more quota at ${told.leastIncrease.place}: ${amounts(told.leastIncrease)}`);

@@ -3,7 +3,7 @@
 import { get } from './api.js';
 import { Rows, fill, h, say } from './dom.js';
 import { count } from './format.js';
-import { gangLink, since } from './gangs.js';
+import { gangLink, since, when } from './gangs.js';
 import { notice } from './notices.js';
 import { watch } from './overview.js';
 import { matches, state, store } from './store.js';
@@ -102,7 +102,7 @@ function line(row, seen) {
     h('div', {},
       h('p', { class: 'first' }, gangLink(row), h('span', { class: 'quiet' }, ` ${row.kind} in ${row.namespace}, waits for `, since(row.created))),
       h('p', { class: 'reason' }, answer.message || row.reason || 'no reason is stored yet'),
-      h('p', { class: 'quiet small' }, `${words}${own}${row.priority ? `, priority ${row.priority}` : ''}`)));
+      h('p', { class: 'quiet small' }, `${words}${own}${row.priority ? `, priority ${row.priority}` : ''}${answer.estimate ? `. ${when(answer.estimate)}` : ''}`)));
   seen.observe(element);
   return element;
 }
