@@ -21,7 +21,7 @@ from shoal.api.crds import DIRECTORY
 from shoal.api.meta import Json
 from shoal.cli import installation
 from shoal.cli.install_values import Values
-from shoal.cli.install_workload import workload
+from shoal.cli.install_workload import PAGE_PORT, workload
 
 CHART = Path(__file__).parents[1] / "charts" / "shoal"
 MADE = "# Made by `make chart` from src/shoal/cli/installation.py; do not edit.\n"
@@ -43,6 +43,12 @@ _COMMAND = """\
         {{- end }}
         {{- if .Values.openMetrics }}
         - --open-metrics
+        {{- end }}
+        {{- if or .Values.page .Values.pageUrl }}
+        - --page-port=8090
+        {{- end }}
+        {{- if .Values.pageUrl }}
+        - --page-url={{ .Values.pageUrl }}
         {{- end }}
         {{- if ne .Values.logFormat "text" }}
         - --log-format={{ .Values.logFormat }}
@@ -71,11 +77,11 @@ _CRDS = """\
 
 def files() -> dict[str, str]:
     """Path within the chart to content."""
-    everything = Values(network_policy=True, service_monitor=True)
+    everything = Values(network_policy=True, service_monitor=True, page_url="https://page.invalid")
     made: dict[str, list[Json]] = {}
     for obj in workload(NAMESPACE, everything):
         made.setdefault(obj["kind"], []).append(obj)
-    webhook_service, metrics_service = made["Service"]
+    webhook_service, metrics_service, page_service = made["Service"]
     return {
         "Chart.yaml": _chart(),
         "values.yaml": _values(),
@@ -89,10 +95,11 @@ def files() -> dict[str, str]:
         "templates/deployment.yaml": MADE + _deployment(),
         "templates/services.yaml": MADE
         + _when(".Values.webhooks", _documents([webhook_service]))
-        + _documents([metrics_service]),
+        + _documents([metrics_service])
+        + _when(".Values.pageUrl", _documents([page_service])),
         "templates/guards.yaml": MADE
         + _when(".Values.podDisruptionBudget", _documents(made["PodDisruptionBudget"]))
-        + _when(".Values.networkPolicy", _documents(made["NetworkPolicy"]))
+        + _when(".Values.networkPolicy", _policy(made["NetworkPolicy"]))
         + _when(".Values.serviceMonitor", _monitor(made["ServiceMonitor"])),
         "templates/webhooks.yaml": MADE + _when(".Values.webhooks", _webhooks()),
         ".helmignore": "*.py\n__pycache__/\n",
@@ -154,6 +161,14 @@ def _rights() -> str:
         assert more[:before] == always, "the rules of a part come after all others"
         text += _when(condition, _filled(_yaml(more[before:])))
     return MADE + text + _documents([binding, lease_role, lease_binding])
+
+
+def _policy(made: list[Json]) -> str:
+    """With a way in to the page, where a proxy serves it."""
+    entry = re.compile(rf"^    - protocol: TCP\n      port: {PAGE_PORT}\n", re.MULTILINE)
+    text, changed = entry.subn(lambda found: _when(".Values.pageUrl", found.group(), indent=4), _documents(made))
+    assert changed == 1, "the port of the page is one entry"
+    return text
 
 
 def _monitor(made: list[Json]) -> str:

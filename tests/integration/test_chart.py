@@ -27,6 +27,8 @@ CASES: dict[str, Json] = {
     "outside the cluster": {"webhookUrl": "https://shoal.example:9443/", "podDisruptionBudget": False},
     "outside the cluster, beside Kueue": {"webhookUrl": "https://shoal.example:9443", "only": ["appwrapper"]},
     "without webhooks": {"webhooks": False, "logFormat": "json", "settings": {"trust_unstamped": True}},
+    "the page by port-forward": {"page": True, "networkPolicy": True},
+    "the page behind a proxy": {"pageUrl": "https://shoal.example", "networkPolicy": True},
     "as the creator": {"settings": {"create_as_creator": "true", "supply": "aggregate", "bind_seconds": "120"}},
     "placed": {
         "resources": {"requests": {"cpu": "2"}, "limits": None},

@@ -57,6 +57,18 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         bool,
         msgspec.Meta(description="Serve metrics without a token. Default: to users that may get /metrics."),
     ] = False
+    page: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Serve the page on the pod's loopback, for kubectl port-forward and shoal open --url."
+        ),
+    ] = False
+    page_url: Annotated[
+        str,
+        msgspec.Meta(
+            description="https://HOST of a proxy that ends TLS and serves the page from the Service shoal-page."
+        ),
+    ] = ""
     log_format: Annotated[
         Literal["text", "json"], msgspec.Meta(description="Lines for people, or one JSON object a line.")
     ] = "text"

@@ -14,6 +14,7 @@ from shoal.cli.install_values import Values, settings_of
 NAME = admission.ACCOUNT
 METRICS = "shoal-metrics"
 HEALTH_PORT = 8081
+PAGE, PAGE_PORT = "shoal-page", 8090
 LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 """What Prometheus shows: the token of its own account."""
@@ -29,8 +30,9 @@ def workload(namespace: str, values: Values) -> list[Json]:
         *([_webhook_service(namespace)] if values.webhooks else ()),
         _metrics_service(namespace),
         _deployment(namespace, values),
+        *([_page_service(namespace)] if values.page_url else ()),
         *([_disruption_budget(namespace)] if values.pod_disruption_budget else ()),
-        *([_network_policy(namespace)] if values.network_policy else ()),
+        *([_network_policy(namespace, values)] if values.network_policy else ()),
         *([_service_monitor(namespace, values)] if values.service_monitor else ()),
     ]
 
@@ -42,6 +44,8 @@ def arguments(namespace: str, values: Values) -> list[str]:
         "controller",
         *(["--webhooks"] if values.webhooks else ()),
         *(["--open-metrics"] if values.open_metrics else ()),
+        *([f"--page-port={PAGE_PORT}"] if values.page or values.page_url else ()),
+        *([f"--page-url={values.page_url}"] if values.page_url else ()),
         *([f"--log-format={values.log_format}"] if values.log_format != "text" else ()),
         f"--health-port={HEALTH_PORT}",
         f"--namespace={namespace}",
@@ -72,6 +76,13 @@ def _metrics_service(namespace: str) -> Json:
     made = labelled("v1", "Service", METRICS, namespace)
     labels = {**LABELS, "app.kubernetes.io/component": "metrics"}
     return {**made, "metadata": {**made["metadata"], "labels": labels}, "spec": {"selector": LABELS, "ports": [port]}}
+
+
+def _page_service(namespace: str) -> Json:
+    """A session is in the memory of one replica: a client keeps its own."""
+    port = {"name": "page", "port": 80, "targetPort": PAGE_PORT}
+    spec = {"selector": LABELS, "ports": [port], "sessionAffinity": "ClientIP"}
+    return {**labelled("v1", "Service", PAGE, namespace), "spec": spec}
 
 
 def _deployment(namespace: str, values: Values) -> Json:
@@ -138,8 +149,10 @@ def _disruption_budget(namespace: str) -> Json:
     return {**labelled("policy/v1", "PodDisruptionBudget", NAME, namespace), "spec": spec}
 
 
-def _network_policy(namespace: str) -> Json:
-    ports = [{"protocol": "TCP", "port": port} for port in (admission.PORT, HEALTH_PORT)]
+def _network_policy(namespace: str, values: Values) -> Json:
+    """The page is let in where a proxy serves it; on loopback it needs no way in."""
+    numbers = (admission.PORT, HEALTH_PORT, *([PAGE_PORT] if values.page_url else ()))
+    ports = [{"protocol": "TCP", "port": port} for port in numbers]
     spec = {"podSelector": {"matchLabels": LABELS}, "policyTypes": ["Ingress"], "ingress": [{"ports": ports}]}
     return {**labelled("networking.k8s.io/v1", "NetworkPolicy", NAME, namespace), "spec": spec}
 
