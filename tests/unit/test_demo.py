@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from demo.without_kubectl import StandIn
+
 from shoal.api import kinds
 from shoal.errors import ShoalError
 from tests.cluster import Cluster, running
