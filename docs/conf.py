@@ -13,7 +13,7 @@ copyright = "the Shoal authors, Apache-2.0"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = ["docs/**.md", "AGENTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 exclude_patterns = [
     *(".*", "build", "dist", "src", "tests", "bench", "demo", "tools", "samples", "**/__pycache__", "**/*.egg-info"),
 ]
@@ -40,6 +40,7 @@ MENU: dict[str, list[str]] = {
         "docs/guides/submit",
         "docs/guides/python",
         "docs/guides/page",
+        "AGENTS",
         "docs/guides/install",
         "docs/guides/people",
         "docs/guides/operate",

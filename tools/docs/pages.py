@@ -65,7 +65,7 @@ class Page(msgspec.Struct, frozen=True):
 
 def all_pages() -> list[Path]:
     """Every page that a reader of the repository or of the site sees."""
-    own = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    own = [ROOT / name for name in ("README.md", "AGENTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return [*own, *sorted((ROOT / "docs").rglob("*.md"))]
 
 

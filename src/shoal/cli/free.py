@@ -94,7 +94,7 @@ def _print(told: dict[str, Any], shape: ClusterShape) -> None:
         )
         click.echo()
     for node in told["nodes"][:MOST_NODES]:
-        parts = [f"{resource} {_bar(resource, one)}" for resource, one in node["amounts"].items()]
+        parts = [f"{resource} {usage_bar(resource, one)}" for resource, one in node["amounts"].items()]
         click.echo(show.harmless(f"{node['name']} ({node['state']})  " + "  ".join(parts)))
     if len(told["nodes"]) > MOST_NODES:
         click.echo(f"and {len(told['nodes']) - MOST_NODES} more nodes")
@@ -115,7 +115,7 @@ def _sentence(largest: dict[str, Any], shape: ClusterShape) -> str:
     return f"a Ray job {where} would start now with up to {largest['workers']} workers of {worker}"
 
 
-def _bar(resource: str, one: dict[str, str]) -> str:
+def usage_bar(resource: str, one: dict[str, str]) -> str:
     used, offered = amount(resource, one["used"]), amount(resource, one["allocatable"])
     full = min(BAR, round(BAR * used / offered)) if offered else 0
-    return f"[{'#' * full}{'.' * (BAR - full)}] {one['used']}/{one['allocatable']}"
+    return f"[{'#' * full}{'.' * (BAR - full)}] {show.sized(one['used'])}/{show.sized(one['allocatable'])}"

@@ -158,7 +158,7 @@ def terminal_width() -> int:
 def _reason(row: dict[str, Any], now: int) -> str:
     """Of what has ended, also when. A message's first line alone: what follows is the end of a log."""
     ended = f"ended {show.age(parse_time(row['ended']), now)} ago" if row.get("ended") else ""
-    return "; ".join(part for part in (ended, row["reason"]) if part)
+    return show.sized("; ".join(part for part in (ended, row["reason"]) if part))
 
 
 async def _gather(namespace: str | None, selector: str, where: tuple[Any, ...]) -> Listing:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+_KIBIBYTES = re.compile(r"(?<![\w.-])(\d{4,})Ki\b")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -20,13 +21,33 @@ def harmless(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
+def sized(text: str) -> str:
+    """The text with amounts of memory in the unit of their size: `2G` for `1953125Ki`, `1.2Gi` for `1293722Ki`."""
+    return _KIBIBYTES.sub(lambda match: _sized(int(match[1]) * 1024), text)
+
+
+def _sized(size: int) -> str:
+    for unit, length in (("T", 10**12), ("G", 10**9), ("M", 10**6)):
+        if size % length == 0:
+            return f"{size // length}{unit}"
+    for unit, length in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if size >= length:
+            return f"{size / length:.1f}".removesuffix(".0") + unit
+    return f"{size >> 10}Ki"
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, width: int = 0) -> None:
     """Columns as wide as their content, three spaces apart; each line cut to `width`, where one is given."""
     clean = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max([len(heading), *(len(row[index]) for row in clean)]) for index, heading in enumerate(headings)]
     for row in [*([list(headings)] if headers else []), *clean]:
         line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        click.echo(line if not width or len(line) <= width else line[: max(1, width - 1)] + "…")
+        click.echo(cut(line, width))
+
+
+def cut(line: str, width: int) -> str:
+    """The line, cut to the width where there is one."""
+    return line if not width or len(line) <= width else line[: max(1, width - 1)] + "…"
 
 
 def document(value: Any, form: str) -> None:

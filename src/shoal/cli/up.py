@@ -39,6 +39,22 @@ STOP_GRACE = 10.0
 START_PATIENCE = 60.0
 
 
+LOCAL_PACKAGES = {"cel_expr_python": "cel-expr-python", "re2": "google-re2", "rich": "rich"}
+"""Modules that a cluster on this machine cannot do without, and the packages that bring them."""
+
+
+def check_packages() -> None:
+    """Raises ShoalError before anything is started."""
+    from importlib.util import find_spec
+
+    missing = [package for module, package in LOCAL_PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        raise ShoalError(
+            f"a cluster on this machine needs {', '.join(missing)}, which the core package leaves out: "
+            "pip install 'shoal-ray[local]'"
+        )
+
+
 @click.command(
     short_help="Start a cluster on this machine.",
     epilog="\b\nExamples:\n  shoal up                     this machine as one node, in the foreground"
@@ -147,6 +163,7 @@ def command(
     detach: bool,
 ) -> None:
     """Start API server, controllers, scheduler and node agent on this machine. State of an earlier start is kept."""
+    check_packages()
     with flag("--name"):
         home = Home(name)
     with flag("--config"):

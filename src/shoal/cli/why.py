@@ -198,7 +198,8 @@ def _say_gangs(label: str, told: dict[str, Any], listed: str, hidden: str, more:
 
 def _say(text: str, *, bold: bool = False) -> None:
     """Styles are for terminals only; click drops them elsewhere."""
-    click.echo(click.style(show.harmless(text), bold=bold) if bold else show.harmless(text))
+    text = show.sized(show.harmless(text))
+    click.echo(click.style(text, bold=bold) if bold else text)
 
 
 def _short(shortfall: dict[str, Any]) -> str:

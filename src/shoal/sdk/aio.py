@@ -22,6 +22,7 @@ from shoal.errors import BadInput, ShoalError
 from shoal.kube.errors import NotFound
 from shoal.sdk import acts, explaining, following, logs, packing, shapes, submitting
 from shoal.sdk.connecting import ClusterChoice, connected
+from shoal.sdk.display import table
 from shoal.sdk.following import GangView
 from shoal.sdk.outcomes import Stage
 from shoal.sdk.shapes import ClusterShape, JobShape, PodShape
@@ -46,6 +47,10 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     def ended(self) -> bool:
         return self.deleted or self.stage in ("succeeded", "failed")
 
+    def _repr_html_(self) -> str:
+        code = "" if self.exit_code is None else str(self.exit_code)
+        return table(f"{self.state}", [("stage", self.stage), ("exit code", code), ("reason", self.reason)])
+
 
 class GangExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a gang runs or waits, as the controller answered or stored it. `details` has everything."""
@@ -60,6 +65,16 @@ class GangExplanation(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         place = f" (position {self.position} of {self.queue_length})" if self.position else ""
         return f"{self.state}{place}: {self.message}" if self.message else f"{self.state}{place}"
+
+    def _repr_html_(self) -> str:
+        place = f"{self.position} of {self.queue_length}" if self.position else ""
+        estimate = self.details.get("estimate") or {}
+        start = " ".join(filter(None, (str(estimate.get("at") or ""), str(estimate.get("message") or ""))))
+        held = ", ".join(self.details.get("holders") or ())
+        return table(
+            self.state,
+            [("why", self.message), ("position", place), ("starts from about", start), ("held by", held)],
+        )
 
 
 class GangHandle:

@@ -27,7 +27,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _done(work: Coroutine[Any, Any, T]) -> T:
+def carried_out(work: Coroutine[Any, Any, T]) -> T:
     """Carry it out. What interrupts the caller also ends the work."""
     future = asyncio.run_coroutine_threadsafe(work, _loop())
     try:
@@ -58,21 +58,21 @@ class SubmittedJob:
         return self._handle._repr_html_()
 
     def status(self) -> JobResult:
-        return _done(self._handle.status())
+        return carried_out(self._handle.status())
 
     def wait(self, timeout: float | None = None, *, until: Literal["finished", "running"] = "finished") -> JobResult:
         """Until it has ended, or runs. Raises TimeoutError; the job goes on."""
-        return _done(self._handle.wait(timeout, until=until))
+        return carried_out(self._handle.wait(timeout, until=until))
 
     def logs(self, *, follow: bool = False, role: str = "") -> Iterator[str]:
         """Lines of its log; with `follow` from before its start until its end."""
         return _iterated(self._handle.logs(follow=follow, role=role))
 
     def why(self, *, fresh: bool = False) -> GangExplanation:
-        return _done(self._handle.why(fresh=fresh))
+        return carried_out(self._handle.why(fresh=fresh))
 
     def stop(self) -> None:
-        _done(self._handle.stop())
+        carried_out(self._handle.stop())
 
 
 def _iterated(lines: AsyncIterator[T]) -> Iterator[T]:
@@ -84,22 +84,22 @@ def _iterated(lines: AsyncIterator[T]) -> Iterator[T]:
 
     try:
         while True:
-            more, line = _done(following())
+            more, line = carried_out(following())
             if not more:
                 return
             yield line  # type: ignore[misc]  # there is one where there is more
     finally:
-        _done(lines.aclose())  # type: ignore[attr-defined]  # it is a generator
+        carried_out(lines.aclose())  # type: ignore[attr-defined]  # it is a generator
 
 
 def submit(command: str | list[str], **options: Any) -> SubmittedJob:
     """Submit a command as a Ray job; `options` are those of `shoal.aio.submit`."""
-    return SubmittedJob(_done(aio.submit(command, **options)))
+    return SubmittedJob(carried_out(aio.submit(command, **options)))
 
 
 def attach(name: str, **options: Any) -> SubmittedJob:
     """A gang that is there already, as `NAME` or `KIND/NAME`; `options` are those of `shoal.aio.attach`."""
-    return SubmittedJob(_done(aio.attach(name, **options)))
+    return SubmittedJob(carried_out(aio.attach(name, **options)))
 
 
 class Cluster:
@@ -112,9 +112,9 @@ class Cluster:
         self._managed = aio.cluster(workers, **options)
 
     def __enter__(self) -> SubmittedJob:
-        return SubmittedJob(_done(self._managed.__aenter__()))
+        return SubmittedJob(carried_out(self._managed.__aenter__()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return _done(self._managed.__aexit__(kind, error, trace))
+        return carried_out(self._managed.__aexit__(kind, error, trace))

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from shoal.cli import telling, templates
+from shoal.cli import show, telling, templates
 from shoal.errors import BadInput
 from shoal.sdk.logs import LogSource
 from tests.faults import proven
@@ -67,3 +67,16 @@ def test_templates_read_as_kubectl_reads_them(template: str, text: str) -> None:
 def test_a_template_that_cannot_be_read_is_refused(template: str) -> None:
     with pytest.raises(BadInput):
         templates.rendered(template, ROWS)
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("2 cpu, 1953125Ki memory", "2 cpu, 2G memory"),
+        ("8118372Ki", "7.7Gi"),
+        ("512Ki and 2Gi", "512Ki and 2Gi"),
+        ("pod-1953125Ki", "pod-1953125Ki"),  # a name
+    ],
+)
+def test_memory_is_shown_in_the_unit_of_its_size(text: str, shown: str) -> None:
+    assert show.sized(text) == shown

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from typing import Any, Protocol, TypeVar
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -215,6 +216,10 @@ class _Writer(pickle.Pickler):
             return None
         self._kept.append(thing)
         return len(self._kept) - 1
+
+    def reducer_override(self, thing: Any) -> Any:
+        """A weak reference of the engine leads to its counterpart in the copy."""
+        return (ref, (thing(),)) if isinstance(thing, ReferenceType) else NotImplemented
 
 
 class _FactReader(pickle.Unpickler):
