@@ -150,7 +150,7 @@ class RayClusterDetails(msgspec.Struct, frozen=True, kw_only=True):
         ])  # fmt: skip
 
 
-class Cluster:
+class CodeFlareCluster:
     """`Cluster(ClusterConfiguration(name="lab", num_workers=2)).up()`."""
 
     def __init__(self, config: ClusterConfiguration) -> None:
@@ -240,7 +240,11 @@ class Cluster:
             raise ShoalError(f"{self.config.name} did not start: {view.state} {view.reason}")
 
 
-def get_cluster(cluster_name: str, namespace: str = "default", **ignored: Any) -> Cluster:
+Cluster = CodeFlareCluster
+"""The name that notebooks import."""
+
+
+def get_cluster(cluster_name: str, namespace: str = "default", **ignored: Any) -> CodeFlareCluster:
     """A Ray cluster that is there, by its name."""
 
     async def found() -> Json:
@@ -253,7 +257,7 @@ def get_cluster(cluster_name: str, namespace: str = "default", **ignored: Any) -
     workers = sum(int(one.get("replicas") or 0) for one in groups)
     queue = (stored["metadata"].get("labels") or {}).get(KUEUE_QUEUE)
     config = ClusterConfiguration(name=cluster_name, namespace=namespace, num_workers=workers, local_queue=queue)
-    made = Cluster(config)
+    made = CodeFlareCluster(config)
     made.resource = stored
     return made
 
