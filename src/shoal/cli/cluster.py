@@ -44,7 +44,7 @@ from shoal.local.settings import LocalSettings
 if TYPE_CHECKING:
     from shoal.cli.local_visibility import LocalVisibility
     from shoal.controllers.appwrapper import AppWrapperSettings
-    from shoal.controllers.multicluster import ClusterSettings
+    from shoal.controllers.multicluster import AppWrapperPlaces, ClusterSettings
     from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
@@ -280,17 +280,19 @@ def controllers(
     from msgspec import structs
 
     from shoal.controllers import ray
+    from shoal.controllers.multicluster import AppWrapperPlaces
     from shoal.local import autoscaler, builtin
 
-    writes, of_ray = Writes(client), ray_settings(settings)
+    writes, of_ray, hub = Writes(client), ray_settings(settings), hub_settings(settings)
+    places = AppWrapperPlaces(hub) if hub.app_wrappers else None
     gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
     queues = structs.replace(queue_settings(settings), ray_sidecars=of_ray.sidecars)
     return {
         "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
         "ray": lambda: ray.run(client, of_ray, writes=writes),
-        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history, visible),
+        "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history, visible, places),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster),
-        "clusters": lambda: run_clusters(writes, hub_settings(settings)),
+        "clusters": lambda: run_clusters(writes, hub, places),
     }
 
 
@@ -305,6 +307,7 @@ async def run_gangs(
     of_ray: RaySettings,
     history: HistoryStore | None = None,
     visible: LocalVisibility | None = None,
+    places: AppWrapperPlaces | None = None,
 ) -> None:
     """AppWrappers, queued jobs and Ray objects without a queue, in one loop: they compete for the same room."""
     from msgspec import structs
@@ -316,7 +319,7 @@ async def run_gangs(
 
     planned = structs.replace(settings.planning, queues=queues.decisions)
     planning = PlanningLoop(writes.client, planned, writes=writes, history=history)
-    AppWrapperController(planning, settings)
+    AppWrapperController(planning, settings, places)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)
     queued = QueueController(planning, queues)
@@ -327,11 +330,11 @@ async def run_gangs(
     await planning.run()
 
 
-async def run_clusters(writes: Writes, settings: ClusterSettings) -> None:
-    """Gives queued gangs to other clusters, once one is named; until then it watches for that alone."""
+async def run_clusters(writes: Writes, settings: ClusterSettings, places: AppWrapperPlaces | None) -> None:
+    """Gives gangs to other clusters, once one is named; until then it watches for that alone."""
     from shoal.controllers.multicluster import ClusterController
 
-    await ClusterController(writes.client, settings, writes=writes).run()
+    await ClusterController(writes.client, settings, writes=writes, places=places).run()
 
 
 def hub_settings(settings: LocalSettings) -> ClusterSettings:

@@ -33,6 +33,7 @@ from shoal.kube.writes import Writes
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
+    from shoal.controllers.multicluster import AppWrapperPlaces, ClusterSettings
     from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
@@ -200,16 +201,16 @@ def command(
     in_queues = choices.queue_settings({}, settings)
     with flag("--set"):
         choices.use_job_kinds(in_queues)
-    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store)
-    with flag("--set"):
         trusted = wrappers.trust_unstamped
         hub = choices.cluster_settings(
             {"namespace": namespace, "trust_unstamped": trusted, "stamps": "webhook"}, settings
         )
+    places = places_of(hub) if "clusters" in names else None
+    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
-        parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes).run()
+        parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes, places=places).run()
     asyncio.run(
         _run(
             kubeconfig,
@@ -233,6 +234,13 @@ def command(
     )
 
 
+def places_of(hub: ClusterSettings) -> AppWrapperPlaces | None:
+    """Other clusters, to which AppWrappers of v1beta1 go; None where they stay."""
+    from shoal.controllers.multicluster import AppWrapperPlaces
+
+    return AppWrapperPlaces(hub) if hub.app_wrappers else None
+
+
 def chosen_parts(only: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     known = (*PARTS, *ON_REQUEST)
@@ -252,6 +260,7 @@ def parts_named(
     health: HealthServer,
     readiness: Readiness,
     history: HistoryStore | None = None,
+    places: AppWrapperPlaces | None = None,
 ) -> dict[str, Part]:
     """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
     from msgspec import structs
@@ -279,7 +288,7 @@ def parts_named(
         async def run_gangs(writes: Writes) -> None:
             leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history)]
             if "appwrapper" in names:
-                appwrapper.AppWrapperController(leading[0], settings)
+                appwrapper.AppWrapperController(leading[0], settings, places)
             if with_ray_gangs:
                 ray_gangs.RayGangController(leading[0], ray_settings.sidecars, ray_settings.namespaces)
             if "queues" in names:

@@ -182,6 +182,8 @@ def member_rules() -> list[Json]:
     verbs = (*_READ, "create", "delete")
     return [
         _rule("", ["namespaces"], ("get",)),  # who it is, and which namespace takes whose gangs
+        _rule("", ["nodes", "pods"], _READ),  # how much room there is; may be left out: then its queue alone judges
+        _rule("mcad.ibm.com", ["appwrappers"], verbs),
         _rule(QUEUE_GROUP, ["workloads"], verbs),
         *(_rule(one.group, [one.plural], verbs) for one in _job_kinds()),
     ]

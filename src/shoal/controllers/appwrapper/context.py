@@ -20,6 +20,7 @@ from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import Observation, Observations
+from shoal.controllers.planning.other_clusters import OtherClusters
 from shoal.controllers.planning.words import printable
 from shoal.kube.clock import Clock
 from shoal.kube.events import Recorder
@@ -39,6 +40,8 @@ class WrapperContext(msgspec.Struct, frozen=True, kw_only=True):
     objects: Objects
     recorder: Recorder
     metrics: AppWrapperMetrics
+    elsewhere: OtherClusters | None = None
+    """Other clusters, where AppWrappers of v1beta1 may go."""
     observations: Observations
     """What reconcilers learn, for the planning loop."""
 

@@ -20,6 +20,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.context import WrapperContext
+from shoal.controllers.appwrapper.destinations import Destinations
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.growth import Growth
@@ -34,6 +35,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
+from shoal.controllers.planning.other_clusters import OtherClusters
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.engine.model import Amounts, Gang, Plan
 from shoal.kube.cache import Cache
@@ -45,6 +47,9 @@ QUOTA_PAUSE = 1.0
 """Least seconds between two rounds of quota status."""
 
 
+CHOICE_PAUSE = 0.02
+"""Seconds between a change in another cluster and the next look at gangs that could go there."""
+
 GROWTH_PAUSE = 5.0
 """Seconds until a gate that could not be opened is tried again."""
 
@@ -52,7 +57,13 @@ GROWTH_PAUSE = 5.0
 class AppWrapperController:
     """A `WorkloadSource` of the planning loop that it joins."""
 
-    def __init__(self, planning: PlanningLoop, settings: AppWrapperSettings | None = None) -> None:
+    def __init__(
+        self,
+        planning: PlanningLoop,
+        settings: AppWrapperSettings | None = None,
+        elsewhere: OtherClusters | None = None,
+    ) -> None:
+        """`elsewhere`: other clusters, to which AppWrappers of v1beta1 go where there is room for them."""
         self.settings = settings = settings or AppWrapperSettings()
         self.planning = planning
         self.clock = planning.clock
@@ -73,8 +84,15 @@ class AppWrapperController:
             objects=Objects(planning.writes, as_creator=settings.create_as_creator),
             recorder=planning.recorder,
             metrics=self.metrics,
+            elsewhere=elsewhere,
             observations=Observations(),
         )
+        self._destinations: Destinations | None = None
+        self._choices_due = asyncio.Event()
+        if elsewhere is not None:
+            self._destinations = Destinations(elsewhere, planning, self.caches.wrapper_by_uid)
+            self.context.intake.destinations = self._destinations
+            elsewhere.subscribe(self._choices_due.set, self.context.intake.wake_gang)
         self.reconciler = AppWrapperReconciler(self.context)
         self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
@@ -93,6 +111,8 @@ class AppWrapperController:
             tasks.create_task(self.reconciler.messages.keep_true())
             tasks.create_task(self._publish_quota())
             tasks.create_task(self._open_gates())
+            if self._destinations is not None:
+                tasks.create_task(self._choose_again())
 
     async def synced(self) -> None:
         await self.caches.synced()
@@ -114,6 +134,8 @@ class AppWrapperController:
         self.context.intake.observed(observation)
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
+        if self._destinations is not None:
+            self._destinations.planned(plan)
         for key in touched:
             address = self.context.intake.addresses.get(key)
             if address is not None:
@@ -172,7 +194,8 @@ class AppWrapperController:
             await self.clock.sleep(self.settings.backoff_seconds)
             for cache in self.caches.wrappers.values():
                 for wrapper in cache.list():
-                    if wrapper.status.can_run and wrapper.status.state in ("", "Pending"):
+                    unstarted = wrapper.status.state in ("", "Pending") and not wrapper.status.is_dispatched
+                    if wrapper.status.can_run and unstarted:
                         key = (wrapper.metadata.namespace, wrapper.metadata.name)
                         log.info("AppWrapper %s/%s is admitted and not started yet; looking again", *key)
                         self.context.intake.wake_gang(wrapper.metadata.uid)
@@ -185,6 +208,18 @@ class AppWrapperController:
             if any(len(cache) for cache in self.caches.subtrees.values()) and not await self._quota.publish():
                 self._quota_due.set()
             await self.clock.sleep(QUOTA_PAUSE)
+
+    async def _choose_again(self) -> None:
+        """What changes in other clusters within a moment is looked at once."""
+        await self.planning.ready.wait()
+        pause = CHOICE_PAUSE
+        while True:
+            await self._choices_due.wait()
+            await self.clock.sleep(pause)
+            self._choices_due.clear()
+            began = self.clock.monotonic()
+            self.context.intake.choose_again()
+            pause = max(CHOICE_PAUSE, 4 * (self.clock.monotonic() - began))  # where very many wait
 
     async def _open_gates(self) -> None:
         while True:

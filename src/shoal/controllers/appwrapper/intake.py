@@ -13,6 +13,7 @@ from functools import partial
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.controllers.appwrapper.caches import WrapperCaches
+from shoal.controllers.appwrapper.destinations import Destinations
 from shoal.controllers.appwrapper.facts import AppWrapperFacts, is_managed_here, is_queued_here, is_started
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.remembered import remembered
@@ -61,6 +62,8 @@ class Intake:
         self.caches = caches
         self.facts = facts
         self._clock = planning.clock
+        self.destinations: Destinations | None = None
+        """Where other clusters take AppWrappers."""
         self._wake = wake
         self._gone = gone
         self.addresses: dict[str, Address] = {}
@@ -97,6 +100,7 @@ class Intake:
         idle = uid in self._idle
         gone = Counter(self._gone_pods.get(uid, {}).values())
         gang = self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle, gone=gone)
+        gang = gang if self.destinations is None else self.destinations.fact(wrapper, gang)
         own = is_queued_here(wrapper) and is_managed_here(wrapper)  # else its queue, or another controller, remembers
         self.planning.update(gang, (lambda: remembered(wrapper)) if own else None)
 
@@ -107,6 +111,13 @@ class Intake:
             if wrapper is not None:
                 self.update(wrapper)
                 self._wake(address, 0.0)
+
+    def choose_again(self) -> None:
+        """Other clusters may have other room than before: those that wait, or were about to go there, look again."""
+        for address in list(self.addresses.values()):
+            wrapper = self.caches.wrapper(*address)
+            if wrapper is not None and not wrapper.status.can_run and not wrapper.metadata.deletion_timestamp:
+                self.update(wrapper)
 
     def observed(self, one: Observation) -> None:
         """What a reconciler has learnt of an AppWrapper."""
@@ -197,6 +208,8 @@ class Intake:
         if address is not None and self._gone(address, wrapper):
             self._wake(address, 0.0)
         self.facts.forget(uid)
+        if self.destinations is not None:
+            self.destinations.forget(uid)
         self._cleaned.discard(uid)
         self._idle.discard(uid)
         self._without_pods_since.pop(uid, None)

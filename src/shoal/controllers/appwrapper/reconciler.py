@@ -22,6 +22,7 @@ from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.status.messages import Messages
 from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.appwrapper.v1beta1.dead_ends import DeadEnds
+from shoal.controllers.appwrapper.v1beta1.elsewhere import REFUSED, TAKEN_AWAY, TOO_SLOW, DispatchedRun, is_held
 from shoal.controllers.appwrapper.v1beta1.follow import Follow
 from shoal.controllers.appwrapper.v1beta1.placing import added_names, placed
 from shoal.controllers.appwrapper.v1beta2.components import Components
@@ -48,6 +49,8 @@ REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
 VICTIMS_FIRST = 1.0
 STEP_ASIDE = 1.0
 """For so long a gang whose pods did not come up leaves the room it had to others, at most."""
+NO_SETBACK = ("SpecChanged", REFUSED, TOO_SLOW, TAKEN_AWAY)
+"""Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
 
@@ -59,6 +62,9 @@ class AppWrapperReconciler:
         self.dead_ends = DeadEnds(context)
         self.messages = Messages(context)
         self.components = Components(context, self.messages)
+        self.dispatched: DispatchedRun | None = None
+        if context.elsewhere is not None:
+            self.dispatched = DispatchedRun(context, context.elsewhere, self.follow, self._call_off)
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""
@@ -82,14 +88,17 @@ class AppWrapperReconciler:
             case None:
                 return await self._refuse(kind, wrapper)
         if wrapper.metadata.deletion_timestamp:
-            return await self._leave(wrapper)
+            return await self._leave(kind, wrapper)
         status = wrapper.status
         if statuses.is_terminal(status):
-            return await self._clean(wrapper)
+            return await self._clean(kind, wrapper)
         if statuses.is_stopping(status):
             return await self._take_back(kind, wrapper)
         if not status.can_run:
             return await self._wait(kind, wrapper)
+        record = admissions.read(status.admission)
+        if record.cluster:
+            return await self._run_elsewhere(kind, wrapper, record)
         if status.state in ("", "Pending"):
             return await self._go_on(kind, wrapper)
         waits = [await self.follow.run(kind, wrapper), await self.dead_ends.look(wrapper.metadata.uid)]
@@ -166,7 +175,12 @@ class AppWrapperReconciler:
         status = wrapper.status
         if not status.queue_job_state:
             status = statuses.first_seen(status, wrapper.spec.priority, now)
-        record = admission_of(admit, wrapper, now(), added_names(wrapper, context.settings))
+        cluster = self._cluster_of(wrapper)
+        if cluster is None:
+            context.note(NotStored, wrapper)  # no cluster has room for it any more
+            return None
+        record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, context.settings))
+        record = msgspec.structs.replace(record, cluster=cluster, objects=() if cluster else record.objects)
         if not await context.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
         status = statuses.admitted(statuses.ranked(status, context.facts.priority(wrapper, now())), record, now)
@@ -186,7 +200,25 @@ class AppWrapperReconciler:
             )
         first = stored.status.controller_first_timestamp
         context.metrics.admitted((now() - parse_time(first)) / SECOND if first else 0.0)
+        if cluster:
+            return await self._run_elsewhere(kind, stored, admissions.read(stored.status.admission))
         return await self._dispatch(kind, stored)
+
+    def _cluster_of(self, wrapper: AppWrapper) -> str | None:
+        """Where the plan has it start: empty, in this cluster; None: it asked for no room here, and has none."""
+        destinations = self.context.intake.destinations
+        told = self.context.planning.engine.gang(gang_key(wrapper))
+        if destinations is None or not destinations.is_away(told):
+            return ""
+        return destinations.cluster(wrapper.metadata.uid) or None
+
+    async def _run_elsewhere(self, kind: Kind, wrapper: AppWrapper, record: admissions.StoredAdmission) -> float | None:
+        if self.dispatched is None:
+            return None  # it stays where it is until this controller sends AppWrappers again
+        unknown = self.context.facts.unstamped(wrapper)
+        if unknown and not wrapper.status.is_dispatched:
+            return await self._call_off(kind, wrapper, "CreatorUnknown", unknown)
+        return await self.dispatched.run(kind, wrapper, record)
 
     # --- starting
 
@@ -260,7 +292,7 @@ class AppWrapperReconciler:
             message=message,
             sender=f"before PreemptQueueJobs - CanRun: false -- {reason.rstrip('.')}",
         )
-        if reason != "SpecChanged":
+        if reason not in NO_SETBACK:
             status = statuses.set_back(status, context.resume_at(wrapper))
         await context.store.status(kind, wrapper, status)
         context.metrics.requeued(reason)
@@ -278,7 +310,7 @@ class AppWrapperReconciler:
         stored = await context.store.status(kind, wrapper, statuses.failed(status, context.clock.now, message=message))
         context.metrics.failed()
         context.tell_people(wrapper, "Warning", "ItemCreationFailure", message)
-        return await self._clean(stored)
+        return await self._clean(kind, stored)
 
     async def _refuse(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Neither dialect, or both: it can never work."""
@@ -286,19 +318,19 @@ class AppWrapperReconciler:
             return await self._fail(kind, wrapper, RefusedObject(_name(wrapper), NEITHER, permanent=True))
         return None
 
-    async def _clean(self, wrapper: AppWrapper) -> float | None:
+    async def _clean(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Failed and Deleted leave nothing behind; Completed leaves its objects for the user to read."""
         uid = wrapper.metadata.uid
         if wrapper.status.state == "Completed" or self.context.intake.is_clean(uid):
             return None
-        again = await self._remove(wrapper)
+        again = await self._remove(kind, wrapper)
         if again is None:
             self.context.note(ObjectsGone, wrapper)
         return again
 
     async def _take_back(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Back to the queue, once every object and every pod of the last run is gone."""
-        again = await self._remove(wrapper)
+        again = await self._remove(kind, wrapper)
         if again is None:
             aside = int(min(STEP_ASIDE, self.context.settings.backoff_seconds) * SECOND)
             status = statuses.back_in_queue(wrapper.status, self.context.clock.now, aside=aside)
@@ -306,9 +338,11 @@ class AppWrapperReconciler:
             return 0.0
         return again
 
-    async def _remove(self, wrapper: AppWrapper) -> float | None:
+    async def _remove(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """One more attempt to remove everything; None once nothing is left, else when to look again."""
         uid = wrapper.metadata.uid
+        if self.dispatched is not None and not await self.dispatched.remove(kind, wrapper):
+            return self._removal_pause(uid)
         gone = await self.context.objects.remove(wrapper)
         if not gone:
             self.context.note(ObjectsRemain, wrapper)
@@ -324,8 +358,10 @@ class AppWrapperReconciler:
         self._removals[uid] = tries + 1
         return REMOVE_AGAIN[min(tries, len(REMOVE_AGAIN) - 1)]
 
-    async def _leave(self, wrapper: AppWrapper) -> float | None:
+    async def _leave(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """What it wrapped goes with it, by the owner references; finalizers of others may keep both, but no room."""
+        if self.dispatched is not None and is_held(wrapper):
+            return await self.dispatched.leave(kind, wrapper)
         if await self.context.objects.all_leaving(wrapper):
             self.context.note(ObjectsLeave, wrapper)
             return SAFETY  # the pods' own end wakes us

@@ -2,5 +2,6 @@
 
 from shoal.controllers.multicluster.controller import ClusterController
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
 
-__all__ = ["ClusterController", "ClusterSettings"]
+__all__ = ["AppWrapperPlaces", "ClusterController", "ClusterSettings"]

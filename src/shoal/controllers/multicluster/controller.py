@@ -24,6 +24,7 @@ from shoal.controllers.multicluster.members import Connect, Members
 from shoal.controllers.multicluster.pulse import SYSTEM
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
@@ -48,7 +49,9 @@ class ClusterController:
         clock: Clock | None = None,
         connect: Connect = connect_by_kubeconfig,
         writes: Writes | None = None,
+        places: AppWrapperPlaces | None = None,
     ) -> None:
+        """`places`: what the AppWrapper controller asks about other clusters."""
         self.settings = settings or ClusterSettings()
         self.clock: Clock = clock or SystemClock()
         self._client = client
@@ -56,6 +59,7 @@ class ClusterController:
         self._writer = (writes or Writes(client, clock=self.clock)).writer("clusters")
         self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
         self.hub = Hub(client, self.settings, self.clock)
+        self._places = places or AppWrapperPlaces(self.settings, self.clock)
         self.members = Members(
             self.hub,
             self.clusters,
@@ -65,7 +69,9 @@ class ClusterController:
             _fenced_like(client, connect),
             heard=lambda key: self.queue.enqueue(key),
             changed=lambda name: self.keeping.enqueue(name),
+            places=self._places,
         )
+        self._places.attach(self.hub, self.members)
         self._dispatcher = Dispatcher(self.hub, self.members, self._writer, self._recorder, self.settings, self.clock)
         self.queue: Controller[Key] = Controller("clusters", self._dispatcher.reconcile, workers=16, clock=self.clock)
         self.keeping: Controller[str] = Controller("members", self.members.reconcile, workers=4, clock=self.clock)
@@ -116,7 +122,7 @@ class ClusterController:
         self.clusters.subscribe(self._cluster_changed)
         self.hub.secrets.subscribe(self._secret_changed)
         self.hub.checks.subscribe(lambda change: self._checks_changed([change.key]))
-        self.hub.configs.subscribe(lambda change: self._checks_changed(map(key_of, self.hub.checks.list())))
+        self.hub.configs.subscribe(self._config_changed)
         for kind, cache in self.hub.jobs.items():
             cache.subscribe(partial(self._job_changed, kind))
         self.hub.workloads.subscribe(self._workload_changed)
@@ -139,11 +145,16 @@ class ClusterController:
 
     def _cluster_changed(self, change: Change) -> None:
         self.keeping.enqueue(change.key.name)
+        self._places.room_changed()
         self._checks_changed(map(key_of, self.hub.checks.list()))
         if change.old is not None and change.new is not None and _active(change.old) != _active(change.new):
             for cluster in self.clusters.list():  # one that is lost or back moves the clocks of all
                 for workload in self.hub.workloads.by_index("on", cluster["metadata"]["name"]):
                     self.queue.enqueue(key_of(workload))
+
+    def _config_changed(self, change: Change) -> None:
+        self._checks_changed(map(key_of, self.hub.checks.list()))
+        self._places.room_changed()
 
     def _secret_changed(self, change: Change) -> None:
         for cluster in self.clusters.list():

@@ -339,7 +339,7 @@ class Dispatcher:
         lost = left is not None and left <= 0
         if not lost and not workload["metadata"].get("deletionTimestamp"):
             return False
-        return await self._members.remember_removal(name, workload)
+        return await self._members.remember_removal(name, workload["metadata"]["uid"], record_of(workload).epoch)
 
     # --- writing
 

@@ -84,8 +84,12 @@ class Hub:
         parameters = (found.get("spec") or {}).get("parameters") or {}
         if parameters.get("kind") != "MultiKueueConfig" or parameters.get("apiGroup") != GROUP:
             return None
-        config = self.configs.get(Key("", str(parameters.get("name") or "")))
-        return None if config is None else tuple((config.get("spec") or {}).get("clusters") or ())
+        return self.clusters_in(str(parameters.get("name") or ""))
+
+    def clusters_in(self, config: str) -> tuple[str, ...] | None:
+        """Names in the order of this MultiKueueConfig; None where there is none."""
+        found = self.configs.get(Key("", config))
+        return None if found is None else tuple((found.get("spec") or {}).get("clusters") or ())
 
     def namespace_uid(self, name: str) -> str:
         found = self.namespaces.get(Key("", name))

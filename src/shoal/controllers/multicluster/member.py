@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_names import PREBUILT
 from shoal.api.meta import Json
@@ -32,6 +33,7 @@ from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, round_of
 from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
@@ -81,6 +83,8 @@ class Member:
         clock: Clock,
         heard: Callable[[Key], None],
         changed: Callable[[], None],
+        wrapper_heard: Callable[[str, AppWrapper], None] = lambda name, copy: None,
+        room_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         bounded = BoundedTransport(transport, settings.answers)
@@ -94,6 +98,20 @@ class Member:
         self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, workload=_workload_of) for one in ALL}
         self.queue: Controller[Key] = Controller(f"cluster {name}", self.reconcile, workers=AT_ONCE, clock=clock)
         self._writer = Writes(self.client, in_flight=AT_ONCE, clock=clock).writer("clusters")
+        self.wrappers = (
+            WrapperCopies(
+                self.client,
+                self._writer,
+                origin,
+                settings,
+                clock,
+                self._awaited,
+                lambda copy: wrapper_heard(name, copy),
+                room_changed,
+            )
+            if settings.app_wrappers
+            else None
+        )
         self._gone: set[Round] = set()
         self._refusals: dict[Round, str] = {}
         self._vetted: set[Round] = set()
@@ -103,12 +121,15 @@ class Member:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.pulse.run())
-                for cache in self._caches:
+                every = [*self._caches, *(self.wrappers.caches if self.wrappers is not None else ())]
+                for cache in every:
                     tasks.create_task(cache.run())
-                await self._awaited.known(self._caches)
+                await self._awaited.known(every)
                 self.workloads.subscribe(lambda change: self._noticed(change.key))
                 for cache in self.jobs.values():
                     cache.subscribe(self._job_changed)
+                if self.wrappers is not None:
+                    self.wrappers.subscribe()
                 self.synced = True
                 self._changed()
                 tasks.create_task(self.queue.run())
@@ -160,12 +181,13 @@ class Member:
 
     def holds(self, workload: str, epoch: int) -> bool:
         """Is anything left of this hub Workload's rounds up to that one?"""
-        every = (obj for cache in self._caches for obj in cache.list())
-        return any(uid == workload and at <= epoch for uid, at in map(marks, every))
+        found = [marks(obj) for cache in self._caches for obj in cache.list()]
+        found += [round_of(one) for _, one in self.wrappers.every()] if self.wrappers is not None else []
+        return any(uid == workload and at <= epoch for uid, at in found)
 
     async def caught_up(self) -> None:
         """Until all that was there before this call is known here."""
-        for cache in self._caches:
+        for cache in [*self._caches, *(self.wrappers.caches if self.wrappers is not None else ())]:
             if cache.synced.is_set():
                 await cache.catch_up()
 
@@ -240,7 +262,7 @@ class Member:
     async def _place(self, key: Key, workload: Json) -> None:
         copy = self.copy_of(workload)
         if copy is None:
-            await self._check_way(workload)
+            await self.check_way(workload["metadata"]["namespace"], self._settings.namespaces)
             body = workload_copy(workload, record_of(workload), self._origin)
             await self._create(kinds.WORKLOAD, body, workload)
         elif _is_admitted(copy) and not self.is_vetted(workload):
@@ -266,7 +288,7 @@ class Member:
         copy = self.copy_of(workload)
         if copy is None or not _is_admitted(copy) or record_of(workload).job or self.job_of(workload) is not None:
             return
-        await self._check_way(workload)
+        await self.check_way(workload["metadata"]["namespace"], self._settings.namespaces)
         kind, body = self._job_body(workload)
         await self._check_rights(workload)
         await self._create(kind.kind, body, workload)
@@ -282,22 +304,22 @@ class Member:
                 raise RefusedByMember(f"{name} exists there and is not this hub's; it is left alone") from None
         self._cache_of(kind).note_write(made)
 
-    async def _check_way(self, workload: Json) -> None:
-        """Directly before something is made: is it the cluster we know, and does its namespace take this hub's?"""
+    async def check_way(self, name: str, accepting: Literal["any", "accepted"]) -> None:
+        """Directly before something is made: is it the cluster we know, and does this namespace take the hub's? Raises
+        RefusedByMember."""
         known = self._town.known_identity(self.name)
         if known and await self.pulse.identity() != known:
             raise RefusedByMember("another cluster answers under this name; it gets nothing")
-        name = workload["metadata"]["namespace"]
         try:
             namespace = await self.client.get(kinds.NAMESPACE, name)
         except NotFound:
             raise RefusedByMember(f"there is no namespace {name}") from None
         except Forbidden:
-            if self._settings.namespaces == "accepted":
+            if accepting == "accepted":
                 raise RefusedByMember(f"whether namespace {name} takes this hub's gangs may not be read") from None
             return
         accepts = annotation(namespace, words.HUB_NAMESPACE)
-        if accepts == self._hub.namespace_uid(name) or (not accepts and self._settings.namespaces == "any"):
+        if accepts == self._hub.namespace_uid(name) or (not accepts and accepting == "any"):
             return
         raise RefusedByMember(
             f"namespace {name} does not take gangs from this hub's: annotate it with {words.HUB_NAMESPACE}"

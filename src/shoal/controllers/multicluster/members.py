@@ -28,12 +28,12 @@ from shoal.controllers.multicluster.pulse import Health
 from shoal.controllers.multicluster.record import (
     MOST_REMOVALS,
     Removal,
-    record_of,
     removals_of,
     stored_removals,
     with_removal,
 )
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.errors import BadInput
 from shoal.kube.cache import Cache
@@ -68,12 +68,13 @@ class Members:
         connect: Connect,
         heard: Callable[[Key], None],
         changed: Callable[[str], None],
+        places: AppWrapperPlaces,
     ) -> None:
         self.origin = settings.origin
         self.hub_identity = ""
         self._hub, self._clusters, self._writer = hub, clusters, writer
         self._settings, self._clock, self._connect = settings, clock, connect
-        self._heard, self._changed = heard, changed
+        self._heard, self._changed, self._places = heard, changed, places
         self._held: dict[str, _Held] = {}
         self._was_usable: dict[str, bool] = {}
 
@@ -83,8 +84,11 @@ class Members:
         held = self._held.get(name)
         return held.member if held is not None else None
 
+    def cluster(self, name: str) -> Json | None:
+        return self._clusters.get(Key("", name))
+
     def exists(self, name: str) -> bool:
-        return self._clusters.get(Key("", name)) is not None
+        return self.cluster(name) is not None
 
     def usable(self, name: str) -> Member | None:
         """It answers, it is the cluster it should be, and all that is ours there was read."""
@@ -146,17 +150,20 @@ class Members:
                 standings.append(Standing(cluster["metadata"]["name"], draft.is_true("Active"), draft.since("Active")))
         return seconds_until_lost(name, standings, self._clock.now(), self._settings.lost_seconds)
 
-    async def remember_removal(self, name: str, workload: Json) -> bool:
+    async def remember_removal(self, name: str, uid: str, epoch: int) -> bool:
         """Store that its copies must go from this cluster once it answers. False: there is no room to remember more."""
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
             return True  # there is no such cluster any more
         known = removals_of(cluster)
-        more = with_removal(known, Removal(workload["metadata"]["uid"], record_of(workload).epoch))
+        more = with_removal(known, Removal(uid, epoch))
         if len(more) > MOST_REMOVALS:
             return False
         await self._annotate(cluster, words.REMOVALS, stored_removals(more))
         return True
+
+    def look_again(self, name: str) -> None:
+        self._changed(name)
 
     # --- keeping them
 
@@ -173,6 +180,7 @@ class Members:
         cluster = await self._identify(cluster, health)
         if health is not None:
             await self._show(cluster, health)
+        await self._places.sweep(name)
         await self._clear_removals(name)
         usable = self.usable(name) is not None
         if usable != self._was_usable.get(name):
@@ -183,12 +191,13 @@ class Members:
 
     async def _leave(self, cluster: Json, health: Health | None) -> float | None:
         """A cluster that is taken away is let go once nothing of ours is there, or at once where it does not answer."""
-        name, held = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
+        name, finalizers = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
         self._tell(name)
-        if health is None or (self.usable(name) is not None and self._hub.workloads.by_index("on", name)):
+        held = self._hub.workloads.by_index("on", name) or self._places.holds(name)
+        if health is None or (self.usable(name) is not None and held):
             return self._settings.probe_seconds
-        if words.HELD in held:
-            left = [one for one in held if one != words.HELD]
+        if words.HELD in finalizers:
+            left = [one for one in finalizers if one != words.HELD]
             try:
                 await self._writer.patch(kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": {"finalizers": left or None}})
             except NotFound:
@@ -241,6 +250,8 @@ class Members:
             self._clock,
             self._heard,
             lambda: self._changed(name),
+            self._places.heard,
+            self._places.room_changed,
         )
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
 
@@ -353,6 +364,7 @@ class Members:
                 keys |= {key_of(one) for one in self._hub.workloads.by_index("check", check["metadata"]["name"])}
         for key in keys:
             self._heard(key)
+        self._places.member_changed(name)
 
 
 def _says_more(draft: Draft, health: Health) -> bool:

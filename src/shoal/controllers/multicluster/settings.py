@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.controllers.multicluster.choice import Policy
 from shoal.controllers.planning.rights import listed_kind
 from shoal.controllers.planning.stamps import By
 from shoal.errors import BadInput
@@ -30,6 +31,15 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Literal["any", "accepted"] = "any"
     """`accepted`: only member namespaces that name the hub's namespace by UID take gangs. `any`: those that name
     another one do not."""
+    app_wrappers: str = ""
+    """The MultiKueueConfig by which AppWrappers of v1beta1 go to other clusters (MCAD's dispatcher mode); empty: they
+    stay here."""
+    app_wrapper_namespaces: Literal["any", "accepted"] = "accepted"
+    """The same as `namespaces`, for these AppWrappers."""
+    policy: Policy = "first"
+    """Which of the clusters that would start an AppWrapper now gets it."""
+    admit_seconds: float = 60.0
+    """How long a cluster may let such an AppWrapper wait before it goes to another."""
     origin: str = ""
     """Mark of this hub on its copies; empty: from the UID of its `kube-system` namespace."""
     unserved_kinds: tuple[str, ...] = ()

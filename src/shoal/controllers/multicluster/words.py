@@ -16,6 +16,12 @@ HUB_WORKLOAD = "shoal.dev/hub-workload"
 """Annotation of every copy: UID of the Workload at the hub."""
 HUB_NAMESPACE = "shoal.dev/hub-namespace"
 """Annotation of a member's namespace: UID of the one namespace at the hub from which it takes gangs."""
+HUB = "shoal.dev/hub"
+"""Label of the copy of an AppWrapper of v1beta1: which hub it belongs to."""
+PRICE = "shoal.dev/price"
+"""Annotation of a MultiKueueCluster: what the policy `cheapest` goes by."""
+WEIGHT = "shoal.dev/weight"
+"""Annotation of a MultiKueueCluster: its share under the policy `spread`; 1 where there is none."""
 IDENTITY = "shoal.dev/cluster-uid"
 """Annotation of a MultiKueueCluster: UID of the `kube-system` namespace that answered first."""
 CORDONED = "shoal.dev/cordoned"
@@ -28,10 +34,13 @@ __all__ = [
     "CORDONED",
     "EPOCH",
     "HELD",
+    "HUB",
     "HUB_NAMESPACE",
     "HUB_WORKLOAD",
     "IDENTITY",
     "ORIGIN",
+    "PRICE",
     "RECORD",
     "REMOVALS",
+    "WEIGHT",
 ]

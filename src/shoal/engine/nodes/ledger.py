@@ -313,7 +313,7 @@ class Ledger:
         if unplaced and gang is not None and gang.supply == "fit":
             self._missing[uid] = unplaced
         self._count_unplaced(uid)
-        self._reserve(uid, {} if gang is None else self._shortage(gang))
+        self._reserve(uid, {} if gang is None or gang.supply == "off" else self._shortage(gang))
 
     def take_regrown(self) -> set[str]:
         """Gangs whose growth is another since the last look."""

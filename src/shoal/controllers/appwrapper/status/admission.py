@@ -46,6 +46,8 @@ class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     stopping_for: str = ""
     """The gang that gets the room, by UID, or by its mark where it is in another namespace; stays until this one
     starts again."""
+    cluster: str = ""
+    """The other cluster that it was given to; empty: it runs here."""
     setbacks: int = 0
     """How often in a row a start came to nothing, through no fault of the queue."""
     resume_at: int = 0

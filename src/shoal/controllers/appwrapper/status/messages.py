@@ -83,8 +83,10 @@ class Messages:
             await context.store.status(kind, wrapper, status)
             return None
         quota = self._in_quota_mode(hold)
-        if not _says(status, quota):
-            status = self._backed_off(self.explained(wrapper, status, hold), quota)
+        destinations = context.intake.destinations
+        nowhere = destinations is not None and wrapper.metadata.uid in destinations.nowhere
+        if not _says(status, quota, nowhere):
+            status = self._backed_off(self.explained(wrapper, status, hold), quota, nowhere)
             stored = await context.store.status(kind, wrapper, status)
             if not statuses.was_told(wrapper.status):
                 self._announce(stored)
@@ -193,17 +195,18 @@ class Messages:
             return False
         return self.context.settings.quota == "always" or bool(self.context.planning.engine.trees)
 
-    def _backed_off(self, status: AppWrapperStatus, quota: bool) -> AppWrapperStatus:
-        now = self.context.clock.now
+    def _backed_off(self, status: AppWrapperStatus, quota: bool, nowhere: bool) -> AppWrapperStatus:
+        now, sender = self.context.clock.now, self.context.settings.backoff_sender
         headed = statuses.head_of_line(status, now)
-        return statuses.backed_off(headed, now, sender=self.context.settings.backoff_sender, quota=quota)
+        return statuses.backed_off(headed, now, sender=sender, quota=quota, nowhere=nowhere)
 
 
-def _says(status: AppWrapperStatus, quota: bool) -> bool:
+def _says(status: AppWrapperStatus, quota: bool, nowhere: bool) -> bool:
     """True when the stored status already tells of a back-off of this sort."""
     if status.queue_job_state != "Backoff":
         return False
     wanted = statuses.QUOTA_EXCEEDED if quota else statuses.NOT_RUNNABLE
     backoffs = [one for one in status.conditions or () if one.type == "Backoff"]
     newest = max(backoffs, key=lambda one: one.last_update_micro_time or "", default=None)
-    return newest is not None and newest.reason == wanted
+    told = newest is not None and newest.reason == wanted
+    return told and newest is not None and (quota or nowhere == (newest.message == statuses.NO_CLUSTER))

@@ -52,7 +52,7 @@ class Follow:
         preempt = context.decisions.preempt(key, uid)
         if preempt is not None:
             return await self.preempt(kind, wrapper, preempt)
-        wrapper = await self._reseat(kind, wrapper)
+        wrapper = await self.reseat(kind, wrapper)
         counts = monitor.count(context.planning.pods(uid))
         completed_by = monitor.completion(wrapped_items(wrapper), await self._watched(wrapper))
         if completed_by is not None:
@@ -174,7 +174,7 @@ class Follow:
         context.tell_people(wrapper, "Warning", "Preempted", message)
         return 0.0
 
-    async def _reseat(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
+    async def reseat(self, kind: Kind, wrapper: AppWrapper) -> AppWrapper:
         """Its quota seats moved while it runs: stored, because where it sits depends on history."""
         moved = self.context.decisions.reseat(gang_key(wrapper), wrapper.metadata.uid)
         if moved is None:

@@ -16,6 +16,7 @@ from shoal.controllers.appwrapper.status.admission import StoredAdmission, ended
 
 INSUFFICIENT_RESOURCES = "Insufficient resources to dispatch AppWrapper."
 INSUFFICIENT_QUOTA = "Insufficient quota and/or resources to dispatch AppWrapper."
+NO_CLUSTER = "Cannot find a cluster with enough resources to dispatch AppWrapper."
 NOT_RUNNABLE = "AppWrapperNotRunnable."
 QUOTA_EXCEEDED = "quota limit exceeded"
 PREEMPTION_TRIGGERED = "PreemptionTriggered"
@@ -28,6 +29,8 @@ KEPT_CONDITIONS = 50
 # HeadOfLine and Backoff are told apart by their message too; the others by type and reason alone.
 _BY_MESSAGE = frozenset({"HeadOfLine", "Backoff"})
 
+_BEFORE_START = frozenset({"Init", "Queueing", "HeadOfLine", "Backoff", "PreemptCandidate"})
+"""What a hub itself has to say of an AppWrapper that runs in another cluster."""
 _NO_PRIORITY = AppWrapperStatus().system_priority  # left out as in MCAD: only the very same nought is
 Now = Callable[[], int]
 replace = msgspec.structs.replace
@@ -49,6 +52,7 @@ def queued(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
         sender="before worker - setQueueing",
         filter_ignore=True,
         can_run=False,
+        is_dispatched=False,
         pending=0,
         running=0,
         succeeded=0,
@@ -97,12 +101,49 @@ def dispatched(status: AppWrapperStatus, now: Now) -> AppWrapperStatus:
     return _with(running, "Dispatched", now, "AppWrapperRunnable")
 
 
-def backed_off(status: AppWrapperStatus, now: Now, *, sender: str, quota: bool = False) -> AppWrapperStatus:
+def sent(status: AppWrapperStatus, now: Now, cluster: str) -> AppWrapperStatus:
+    """Its copy exists in another cluster, which queues and runs it."""
+    return replace(
+        status,
+        is_dispatched=True,
+        sender="before [manageQueueJob] [Dispatcher]  -- set dispatched true",
+        message=f"sent to cluster {cluster}",
+        controller_first_dispatch_timestamp=status.controller_first_dispatch_timestamp or micro_text(now()),
+    )
+
+
+def mirrored(status: AppWrapperStatus, there: AppWrapperStatus) -> AppWrapperStatus:
+    """What its copy in another cluster says, beside what was said here before it was sent."""
+    own = [one for one in status.conditions or () if one.type in _BEFORE_START]
+    told = [one for one in there.conditions or () if one.type not in _BEFORE_START]
+    return replace(
+        status,
+        state=there.state or status.state,
+        queue_job_state=there.queue_job_state or status.queue_job_state,
+        can_run=there.state not in TERMINAL,
+        conditions=(*own, *told),
+        pending=there.pending,
+        running=there.running,
+        succeeded=there.succeeded,
+        failed=there.failed,
+        message=there.message,
+        pending_pod_conditions=there.pending_pod_conditions,
+        total_cpu=there.total_cpu,
+        total_memory=there.total_memory,
+        total_gpu=there.total_gpu,
+        requeueing_time_in_seconds=there.requeueing_time_in_seconds,
+        number_of_requeueings=there.number_of_requeueings,
+    )
+
+
+def backed_off(
+    status: AppWrapperStatus, now: Now, *, sender: str, quota: bool = False, nowhere: bool = False
+) -> AppWrapperStatus:
     """Not enough room or quota. The literal message stays as scripts know it; the explanation beside it says more."""
     waiting = replace(status, state="Pending", queue_job_state="Backoff", can_run=False, sender=sender)
     if quota:
         return _with(waiting, "Backoff", now, QUOTA_EXCEEDED, INSUFFICIENT_QUOTA)
-    return _with(waiting, "Backoff", now, NOT_RUNNABLE, INSUFFICIENT_RESOURCES)
+    return _with(waiting, "Backoff", now, NOT_RUNNABLE, NO_CLUSTER if nowhere else INSUFFICIENT_RESOURCES)
 
 
 def preempt_candidate(

@@ -1,0 +1,97 @@
+"""Where AppWrappers go that may run in other clusters: told to the planning loop as part of their facts.
+
+A gang that a cluster has room for asks for quota alone; one that none has room for holds no quota and is not planned.
+When a plan admits several, each gets its cluster in the order of the plan, so that the first in line is the first to
+choose; one for which nothing is left waits on. What is not stored yet is remembered here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.api.appwrapper import AppWrapper, dialect
+from shoal.controllers.appwrapper.facts import is_queued_here
+from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.planning.loop import PlanningLoop
+from shoal.controllers.planning.observations import NotStored
+from shoal.controllers.planning.other_clusters import MemberChoice, OtherClusters
+from shoal.engine.model import Gang, Plan
+
+replace = msgspec.structs.replace
+
+
+class Destinations:
+    def __init__(
+        self, elsewhere: OtherClusters, planning: PlanningLoop, wrapper_of: Callable[[str], AppWrapper | None]
+    ) -> None:
+        self._elsewhere, self._planning, self._wrapper_of = elsewhere, planning, wrapper_of
+        self._chosen: dict[str, str] = {}
+        """Clusters of gangs that are admitted and whose admission is not stored yet, by UID."""
+        self.nowhere: set[str] = set()
+        """UIDs of those that no cluster has room for."""
+
+    def cluster(self, uid: str) -> str:
+        """The cluster that it was given; empty: this one."""
+        return self._chosen.get(uid, "")
+
+    def is_away(self, gang: Gang | None) -> bool:
+        """Was it told as one that asks for no room here?"""
+        return gang is not None and gang.supply == "off"
+
+    def fact(self, wrapper: AppWrapper, gang: Gang) -> Gang:
+        """The gang as it is told, its cluster chosen."""
+        uid, record = gang.uid, admissions.read(wrapper.status.admission)
+        if gang.state in ("admitted", "stopping") and record.cluster:
+            self._settle(uid)
+            self._elsewhere.keep(gang, record.cluster, record.epoch)
+            return replace(gang, supply="off")
+        if uid in self._chosen and self._planning.decisions.admit(gang.key, uid) is not None:
+            return replace(gang, supply="off")
+        self.forget(uid)
+        if gang.state != "waiting" or gang.problem or not is_candidate(wrapper) or not is_queued_here(wrapper):
+            return gang
+        choice = self._choice(wrapper, gang)
+        if choice.cluster:
+            return replace(gang, supply="off")
+        if choice.at_home:
+            return gang
+        self.nowhere.add(uid)
+        return replace(gang, problem=said(choice))
+
+    def planned(self, plan: Plan) -> None:
+        """Give each that was admitted its cluster, in the order of the plan."""
+        for admit in plan.admits:
+            gang = self._planning.engine.gang(admit.gang)
+            wrapper = self._wrapper_of(admit.uid)
+            if wrapper is None or gang is None or not self.is_away(gang) or admit.uid in self._chosen:
+                continue
+            choice = self._choice(wrapper, gang)
+            if choice.cluster:
+                self._chosen[admit.uid] = choice.cluster
+                self._elsewhere.keep(gang, choice.cluster, 0)
+            else:
+                self._planning.observe([NotStored(gang=admit.gang, uid=admit.uid)])
+
+    def forget(self, uid: str) -> None:
+        self._settle(uid)
+        self._elsewhere.forget(uid)
+
+    def _settle(self, uid: str) -> None:
+        self._chosen.pop(uid, None)
+        self.nowhere.discard(uid)
+
+    def _choice(self, wrapper: AppWrapper, gang: Gang) -> MemberChoice:
+        return self._elsewhere.choose(gang, wrapper.spec.scheduling_spec.cluster_scheduling)
+
+
+def is_candidate(wrapper: AppWrapper) -> bool:
+    """Does it go where there is room? Not what another hub sent here."""
+    return dialect(wrapper) == "v1beta1" and (wrapper.metadata.labels or {}).get("IsDispatched") != "true"
+
+
+def said(choice: MemberChoice) -> str:
+    """Every cluster with its reason."""
+    parts = [f"{name}: {why}" if name else why for name, why in choice.reasons.items()]
+    return f"no cluster takes it now: {'; '.join(parts) or 'the MultiKueueConfig names none'}"

@@ -1,0 +1,144 @@
+"""AppWrappers of the hub in one member: their copies, and the room that is there for more of them.
+
+A copy is an AppWrapper with the same name, namespace, labels and spec, and the label `IsDispatched`, as in MCAD; the
+member's own controller queues and runs it. It carries the hub's mark, the UID of the hub's AppWrapper and the round of
+its dispatch, and only by these is it ever taken for a copy. Writes only into its own cluster, deletes by UID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.appwrapper import AppWrapper
+from shoal.api.codec import plain
+from shoal.api.kind import Key, Kind
+from shoal.api.labels import LAST_APPLIED
+from shoal.api.meta import Json
+from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.room import MemberRoom
+from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.planning.caches import UNREADABLE
+from shoal.controllers.planning.pods import SeenPod, mark_of
+from shoal.kube.awaited import Awaited
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+from shoal.kube.errors import NotFound
+from shoal.kube.writes import Writer
+
+KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+DISPATCHED = "IsDispatched"
+_OWN_PREFIX = "shoal.dev/"
+
+
+class WrapperCopies:
+    """`heard(copy)` tells of the copy of a hub's AppWrapper, `room_changed()` of other room."""
+
+    def __init__(
+        self,
+        client: Client,
+        writer: Writer,
+        origin: str,
+        settings: ClusterSettings,
+        clock: Clock,
+        awaited: Awaited,
+        heard: Callable[[AppWrapper], None],
+        room_changed: Callable[[], None],
+    ) -> None:
+        self._client, self._writer, self._origin, self._heard = client, writer, origin, heard
+        self._clock, self._most, self._awaited = clock, settings.answers.held, awaited
+        mine = f"{words.HUB}={origin}"
+        by_hub, by_uid = {"hub": _hub_uid}, {"uid": lambda obj: (obj.metadata.uid,)}
+        self._copies: dict[Kind, Cache[AppWrapper]] = {
+            kind: self._cache(kind, AppWrapper, label_selector=mine, indexes={**by_hub, **by_uid}) for kind in KINDS
+        }
+        self._nodes: Cache[Json] = self._cache(kinds.NODE, dict)
+        self._pods: Cache[SeenPod] = self._cache(kinds.POD, SeenPod, indexes={"mark": lambda pod: (mark_of(pod),)})
+        self.room = MemberRoom(self._nodes, self._pods, clock, self._hub_gang, room_changed)
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        return [*self._copies.values(), self._nodes, self._pods]
+
+    def subscribe(self) -> None:
+        for cache in self._copies.values():
+            cache.subscribe(self._changed)
+        self.room.subscribe()
+
+    def takes(self, kind: Kind) -> bool:
+        """Are such AppWrappers served there?"""
+        return self._copies[kind].synced.is_set()
+
+    def find(self, kind: Kind, key: Key) -> AppWrapper | None:
+        return self._copies[kind].get(key)
+
+    def every(self) -> Iterable[tuple[Kind, AppWrapper]]:
+        return [(kind, one) for kind, cache in self._copies.items() for one in cache.list()]
+
+    async def look_up(self, kind: Kind, key: Key) -> AppWrapper | None:
+        """As the server has it now, be it ours or not."""
+        try:
+            found: AppWrapper = await self._client.get(kind, key.name, key.namespace, type=AppWrapper)
+        except NotFound:
+            return None
+        return found
+
+    async def create(self, kind: Kind, wrapper: AppWrapper, epoch: int) -> None:
+        """Raises AlreadyExists where one of that name is there."""
+        await self._writer.create(kind, body_of(kind, wrapper, epoch, self._origin))
+
+    async def delete(self, kind: Kind, found: AppWrapper) -> None:
+        await self._writer.delete(kind, {"metadata": plain(found.metadata)})
+
+    def is_ours(self, found: AppWrapper) -> bool:
+        return (found.metadata.labels or {}).get(words.HUB) == self._origin
+
+    def _hub_gang(self, uid: str) -> str:
+        """UID at the hub of the gang whose copy has this UID here."""
+        for cache in self._copies.values() if uid else ():
+            for found in cache.by_index("uid", uid):
+                return round_of(found)[0]
+        return ""
+
+    def _changed(self, change: Change) -> None:
+        found: AppWrapper = change.new or change.old
+        self.room.refresh_pods(found.metadata.uid)
+        self._heard(found)
+
+    def _cache(self, kind: Kind, type: Any, **options: Any) -> Cache[Any]:
+        report = self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE)
+        return Cache(self._client, kind, type, clock=self._clock, most=self._most, report=report, **options)
+
+
+def round_of(found: AppWrapper) -> tuple[str, int]:
+    """UID of the hub's AppWrapper and round; an unreadable round is older than all."""
+    annotations = found.metadata.annotations or {}
+    text = annotations.get(words.EPOCH, "")
+    return annotations.get(words.HUB_WORKLOAD, ""), int(text) if text.isascii() and text.isdigit() else 0
+
+
+def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str) -> Json:
+    """Users' annotations travel along; ours are about one cluster only."""
+    metadata = wrapper.metadata
+    kept = {
+        name: value
+        for name, value in (metadata.annotations or {}).items()
+        if not name.startswith(_OWN_PREFIX) and name != LAST_APPLIED
+    }
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "labels": {**(metadata.labels or {}), DISPATCHED: "true", words.HUB: origin},
+            "annotations": {**kept, words.HUB_WORKLOAD: metadata.uid, words.EPOCH: str(epoch)},
+        },
+        "spec": plain(wrapper.spec),
+    }
+
+
+def _hub_uid(found: AppWrapper) -> Iterable[str]:
+    return (round_of(found)[0],)
