@@ -98,5 +98,6 @@ MULTIKUEUE_CLUSTER = Kind("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "mul
 # other groups with a say in gangs
 PROVISIONING_REQUEST = Kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 POD_GROUP = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+VOLCANO_POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 # our own
 QUESTION = Kind("shoal.dev", "v1alpha1", "Question", "questions")

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.labels import RAY_OPERATOR
 from shoal.controllers.ray import operator_file
+from shoal.errors import BadInput
 
 DELETION_POLICY = "RayJobDeletionPolicy"
 MULTI_HOST_INDEXING = "RayMultiHostIndexing"
@@ -25,6 +26,9 @@ EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 ROLLING_UPGRADE = "RayClusterRollingUpgrade"
+
+SCHEDULER_PLUGINS, VOLCANO, YUNIKORN, KAI = "scheduler-plugins", "volcano", "yunikorn", "kai-scheduler"
+BATCH_SCHEDULERS = (SCHEDULER_PLUGINS, VOLCANO, YUNIKORN, KAI)
 
 CONTROLLER_NAME = RAY_OPERATOR
 _ADMISSION: dict[str, Literal["spec", "metadata", "off"]] = {"true": "metadata", "false": "off"}
@@ -108,8 +112,9 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which a cluster that Ray's autoscaler suspended for idleness is deleted; 0 means never."""
     mount_autoscaler_token: bool = False
     """Mount the autoscaler's API token by an explicit volume, where no admission plugin adds one."""
-    batch_scheduler: str = ""
-    """`scheduler-plugins` makes PodGroups for clusters that ask for gang scheduling; empty means Shoal's own gangs."""
+    batch_scheduler: Literal["", "scheduler-plugins", "volcano", "yunikorn", "kai-scheduler"] = ""
+    """Another scheduler that starts Ray clusters as gangs: its group objects are made and its marks put on pods. Empty
+    means Shoal's own gangs."""
     gang: Literal["on", "off"] = "off"
     """`on`: a RayJob or RayCluster that no queue and no owner holds starts once all of it has room; nothing of it
     exists before (`shoal up`: on)."""
@@ -149,7 +154,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         kubernetes_proxy=_on(environment, "SHOAL_RAY_USE_KUBERNETES_PROXY", False),
         drain_workers=_on(environment, "SHOAL_RAY_DRAIN_WORKERS", True),
         idle_delete_after=_seconds(environment, "SHOAL_RAY_IDLE_DELETE_SECONDS", 7 * 24 * 3600.0),
-        batch_scheduler=environment.get("SHOAL_RAY_BATCH_SCHEDULER", ""),
+        batch_scheduler=checked_scheduler(environment.get("SHOAL_RAY_BATCH_SCHEDULER", "")),
         admission=_ADMISSION.get(environment.get("ENABLE_WEBHOOKS", "").strip().lower(), "spec"),
         gang="on" if environment.get("SHOAL_RAY_GANG", "").strip().lower() in ("on", "true") else "off",
         scheduler_name=environment.get("SHOAL_RAY_SCHEDULER_NAME", ""),
@@ -167,7 +172,18 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         transition_grace=_seconds(environment, "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS", 300.0),
     )
     file = environment.get("SHOAL_RAY_CONFIG", "")
-    return msgspec.structs.replace(chosen, **operator_file.read(file)) if file else chosen
+    if not file:
+        return chosen
+    settings = msgspec.structs.replace(chosen, **operator_file.read(file))
+    checked_scheduler(settings.batch_scheduler)
+    return settings
+
+
+def checked_scheduler(name: str) -> Any:
+    """Raises BadInput for a batch scheduler that there is not: its pods would wait for ever."""
+    if name and name not in BATCH_SCHEDULERS:
+        raise BadInput(f"batch scheduler {name!r:.60}: use one of {', '.join(BATCH_SCHEDULERS)}")
+    return name
 
 
 def _listed(text: str) -> list[str]:

@@ -86,7 +86,7 @@ class Belongings:
             await self._open_up(cluster, {view.name(policy) for policy in policies})
         if pod_group.wants_pod_group(cluster, self._settings):
             wanted = pod_group.pod_group(cluster, self._settings)
-            await self._follow_part(cluster, kinds.POD_GROUP, wanted, "spec", again)
+            await self._follow_part(cluster, pod_group.pod_group_kind(self._settings), wanted, "spec", again)
         claim = fault_tolerance.volume_claim(cluster)
         if claim is not None and not again and await self._create_claim(cluster, claim):
             self._tell(cluster, "CreatedPVC", claim)

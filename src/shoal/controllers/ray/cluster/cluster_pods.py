@@ -245,8 +245,7 @@ class ClusterPods:
         pod["metadata"]["annotations"][status.TEMPLATE_HASH] = template_hash
         if self._settings.mount_autoscaler_token:
             mount_token(pod)
-        if pod_group.wants_pod_group(cluster, self._settings):
-            pod_group.join(pod, cluster)
+        pod_group.join(pod, cluster, self._settings, view.labels(pod).get(names.GROUP, ""))
         if self._settings.scheduler_name and not pod["spec"].get("schedulerName"):
             pod["spec"]["schedulerName"] = self._settings.scheduler_name
 

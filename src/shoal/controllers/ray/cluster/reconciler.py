@@ -17,7 +17,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
-from shoal.controllers.ray.cluster import counts, deletion, idle, start_gate, status
+from shoal.controllers.ray.cluster import counts, deletion, idle, pod_group, start_gate, status
 from shoal.controllers.ray.cluster.belongings import Belongings
 from shoal.controllers.ray.cluster.cluster_pods import ClusterPods, PodTrouble
 from shoal.controllers.ray.cluster.status import Failure
@@ -183,7 +183,8 @@ class ClusterReconciler:
     def _warn(self, cluster: Json, memory: _Memory) -> None:
         memory.told_problems = ()
         bounds = cluster_rules.warnings_of_bounds(cluster, self._caches.pods_of(cluster))
-        found = (*cluster_rules.warnings_of_cluster(cluster), *bounds)
+        of_scheduler = pod_group.warnings_of_scheduler(cluster, self._settings)
+        found = (*cluster_rules.warnings_of_cluster(cluster), *bounds, *of_scheduler)
         if found and found != memory.told_warnings:
             self._recorder.event(cluster, "Warning", "RayClusterAdvice", "; ".join(found))
         memory.told_warnings = found

@@ -10,12 +10,13 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.ray import services, view
 from shoal.controllers.ray.caches import Caches
+from shoal.controllers.ray.cluster import pod_group
 from shoal.controllers.ray.cluster.belongings import service_change
 from shoal.controllers.ray.cluster.gang_marks import gang_of, mark
 from shoal.controllers.ray.job.dashboard import TERMINAL
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, key_of, owned_by
 from shoal.controllers.ray.pods import auth, submission
-from shoal.controllers.ray.settings import RaySettings
+from shoal.controllers.ray.settings import VOLCANO, YUNIKORN, RaySettings
 from shoal.errors import BadInput
 from shoal.kube.errors import ApiError
 from shoal.kube.events import Recorder
@@ -52,6 +53,8 @@ class JobUpkeep:
             if not view.spec(job).get("clusterSelector"):
                 mark(wanted["spec"]["template"], gang_of(cluster, job))  # it uses the gang's room, so it counts there
             auth.name_secret(wanted["spec"]["template"]["metadata"], cluster, self._settings)
+            if self._settings.batch_scheduler in (VOLCANO, YUNIKORN):
+                pod_group.join(wanted["spec"]["template"], cluster, self._settings, "submitter")
             if await self._writer.create(kinds.JOB, wanted, job, self._caches.submitters):
                 self._recorder.event(
                     job, "Normal", "CreatedRayJobSubmitter", f"Created submitter Job {view.name(wanted)}"

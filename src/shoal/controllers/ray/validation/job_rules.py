@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.pods import submission
-from shoal.controllers.ray.settings import DELETION_POLICY, RaySettings
+from shoal.controllers.ray.settings import DELETION_POLICY, KAI, RaySettings
 from shoal.controllers.ray.template_shape import POD_TEMPLATE, problems_of_shape
 from shoal.controllers.ray.validation import cluster_rules
 from shoal.controllers.ray.validation.extras import needs_gate
@@ -96,6 +96,8 @@ def _cluster(job: Json, settings: RaySettings) -> Iterator[str]:
     spec = view.spec(job)
     selector, cluster_spec = spec.get("clusterSelector"), spec.get("rayClusterSpec")
     mode = submission.mode(job)
+    if settings.batch_scheduler == KAI and mode == submission.K8S_JOB:
+        yield "spec.submissionMode: KAI starts no submitter that comes after its cluster; use HTTPMode or SidecarMode"
     if selector:
         if not selector.get(names.CLUSTER):
             yield f"spec.clusterSelector needs {names.CLUSTER}: the name of an existing RayCluster"
