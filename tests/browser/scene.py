@@ -16,6 +16,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.labels import RAY_CLUSTER_NAME, RAY_NODE_TYPE
 from shoal.api.meta import Json
+from shoal.api.times import micro_text
+from shoal.kube.client import Client
 from shoal.local.apiserver import Server
 
 NAMESPACES = ("vision", "language", "recsys", "robotics")
@@ -55,6 +57,24 @@ class Scene:
         for index in range(self.gangs):
             await self._gang(index)
         return self
+
+    async def answer(self, client: Client) -> None:
+        """Questions about what waits, as a controller that knows nothing but ages would answer them."""
+        async for event in client.watch(kinds.QUESTION, send_initial_events=True):
+            asked = msgspec.json.decode(event.object)
+            if event.type != "ADDED" or asked["spec"].get("question") != "Why":
+                continue
+            namespace, name = asked["metadata"]["namespace"], asked["spec"]["target"]["name"]
+            waiting = [one for one in await client.list(kinds.RAY_JOB, namespace) if one["spec"].get("suspend")]
+            line = sorted(waiting, key=lambda one: one["metadata"]["creationTimestamp"])
+            position = 1 + [one["metadata"]["name"] for one in line].index(name)
+            status = {
+                "answeredAt": micro_text(int(self.now.timestamp() * 1e6)), "reason": "Quota", "clusterQueue": namespace,
+                "position": position, "queueLength": len(line), "localPosition": position, "localQueueLength": len(line),
+                "message": f"{4 + position % 3 * 4} more nvidia.com/gpu needed of flavor h100",
+            }  # fmt: skip
+            where = asked["metadata"]["name"]
+            await client.patch(kinds.QUESTION, where, namespace, {"status": status}, subresource="status")
 
     # --- nodes and queues
 

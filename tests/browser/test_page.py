@@ -184,11 +184,14 @@ async def serious(window: Look) -> list[str]:
 
 
 async def test_the_pictures_of_the_documentation(browser: Browser, served: PageServer, cluster: Cluster) -> None:
-    """Taken anew with PICTURES=1; else only that each is there, and small."""
+    """Taken again with PICTURES=1; else only that each can be, is there, and small."""
+    cluster.start(Scene(cluster.server).answer(cluster.client))
     window = await look(browser, served, cluster.client, width=1120, height=640)
     for name, path in {**VIEWS, "gang": await gang_path(window)}.items():
         await window.to(path)
         await ready(window, name)
+        if name == "waiting":
+            await window.until("position 4 of")
         file = PICTURES / f"page-{name}.png"
         taken = await window.page.screenshot(animations="disabled")
         assert taken.startswith(b"\x89PNG")

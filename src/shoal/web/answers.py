@@ -25,6 +25,8 @@ from shoal.web.sessions import PageSession
 
 MOST_EVENTS = 200
 TAIL_LINES = 2000
+MOST_LOGS = 12
+"""Of one session, followed together."""
 ASKED_AT_ONCE = 4
 POSITION_KEPT = 10.0
 
@@ -112,6 +114,9 @@ async def log(request: web.Request, session: PageSession) -> web.StreamResponse:
     """The end of a container's log, then what it goes on to say while the tab listens."""
     query, client = request.query, session.visitor.client
     pod, namespace = _plain(query.get("pod", "")), _plain(query.get("namespace", ""))
+    if session.kept.setdefault("logs", 0) >= MOST_LOGS:
+        raise BadInput("this session follows too many logs; close some tabs")
+    session.kept["logs"] += 1
     chunks = client.logs(
         pod, namespace, container=query.get("container", ""), follow=query.get("follow") == "1", tail_lines=TAIL_LINES
     )
@@ -129,6 +134,7 @@ async def log(request: web.Request, session: PageSession) -> web.StreamResponse:
     except ConnectionError:
         pass  # the tab is gone
     finally:
+        session.kept["logs"] -= 1
         await chunks.aclose()  # type: ignore[attr-defined]
     return response
 

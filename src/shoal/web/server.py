@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 COOKIE = "shoal_page"
 KEY_HEADER = "X-Shoal-Key"
 LARGEST_BODY = 16 << 10
+TOKENS_AT_ONCE = 8
+"""Tokens of strangers that the API server is asked about together."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 VIEWS = ("/", "/waiting", "/nodes", "/queues", "/timeline", "/gang")
 Handler = Callable[[web.Request, PageSession], Awaitable[web.StreamResponse]]
@@ -71,6 +73,7 @@ class PageServer:
         self.sessions = Sessions(self.clock)
         self.address = ""
         self._by_token = by_token
+        self._checking = asyncio.Semaphore(TOKENS_AT_ONCE)
         self._dashboards = Dashboards(self.clock, connect)
         self._origins: frozenset[str] = frozenset()
         self._runner: web.AppRunner | None = None
@@ -114,11 +117,11 @@ class PageServer:
         router.add_post("/login/token", self._invite_by_token)
         router.add_post("/logout", self._with_session(self._logout))
         router.add_get("/data/me", self._with_session(answers.me))
-        router.add_get("/data/live", self._with_session(stream))
+        router.add_get("/data/live", self._with_session(stream, streams=True))
         router.add_get("/data/gang", self._with_session(answers.gang))
         router.add_get("/data/why", self._with_session(answers.why))
         router.add_get("/data/position", self._with_session(answers.position))
-        router.add_get("/data/log", self._with_session(answers.log))
+        router.add_get("/data/log", self._with_session(answers.log, streams=True))
         router.add_get("/data/history", self._with_session(past))
         router.add_post("/data/dashboard", self._with_session(self._dashboards.open))
         router.add_route("*", guard.FOREIGN + "{capability}/{path:.*}", self._dashboards.proxy)
@@ -146,13 +149,20 @@ class PageServer:
             log.exception("%s %s failed", request.method, request.path)
             return error(500, "this is a fault of the page; the log has more")
 
-    def _with_session(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _with_session(
+        self, handler: Handler, *, streams: bool = False
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """`streams`: it lasts as long as a tab, and counts how many there are itself."""
+
         async def answer(request: web.Request) -> web.StreamResponse:
             cookie, key = request.cookies.get(COOKIE, ""), request.headers.get(KEY_HEADER, "")
             session = self.sessions.find(cookie, key)
             if session is None:
                 return error(401, "you are not logged in; run: shoal open")
-            return await handler(request, session)
+            if streams:
+                return await handler(request, session)
+            async with session.turns:
+                return await handler(request, session)
 
         return answer
 
@@ -174,7 +184,8 @@ class PageServer:
             return error(401, "log in with: shoal open")
         if "Origin" in request.headers:
             return error(403, "requests from web pages are not served")
-        return reply({"address": self.invite(await self._by_token(token.strip()))})
+        async with self._checking:
+            return reply({"address": self.invite(await self._by_token(token.strip()))})
 
     async def _logout(self, request: web.Request, session: PageSession) -> web.Response:
         self.sessions.end(session)

@@ -7,6 +7,7 @@ memory: a restart logs every visitor out.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -23,6 +24,8 @@ SESSION_SECONDS = 12 * 3600.0
 MOST_CODES = 256
 MOST_SESSIONS = 256
 MOST_OF_ONE_USER = 16
+AT_ONCE = 8
+"""Requests of one session that are under way together; streams are counted by themselves."""
 
 
 class Visitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,7 @@ class PageSession:
         self.ends = ends
         self.cookie = secrets.token_urlsafe(32)
         self.key = secrets.token_urlsafe(32)
+        self.turns = asyncio.Semaphore(AT_ONCE)
         self.kept: dict[str, Any] = {}
         self.on_end: list[Callable[[], None]] = []
 
