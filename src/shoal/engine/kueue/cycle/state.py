@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from weakref import ReferenceType, ref
 
 import msgspec
@@ -86,6 +87,14 @@ class QueueState:
     @heads.setter
     def heads(self, heads: Heads) -> None:
         self._heads = ref(heads)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in which what would help is tried out: it holds heads of its own, as weakly."""
+        return {**self.__dict__, "_heads": self.heads}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._heads = ref(state["_heads"])
 
     def namespace_matches(self, record: QueueRecord, member: QueueMember) -> bool:
         selector = record.selector
