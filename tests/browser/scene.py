@@ -70,7 +70,8 @@ class Scene:
             position = 1 + [one["metadata"]["name"] for one in line].index(name)
             status = {
                 "answeredAt": micro_text(int(self.now.timestamp() * 1e6)), "reason": "Quota", "clusterQueue": namespace,
-                "position": position, "queueLength": len(line), "localPosition": position, "localQueueLength": len(line),
+                "position": position, "queueLength": len(line),
+                "localPosition": position, "localQueueLength": len(line),
                 "message": f"{4 + position % 3 * 4} more nvidia.com/gpu needed of flavor h100",
             }  # fmt: skip
             where = asked["metadata"]["name"]
