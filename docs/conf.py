@@ -44,6 +44,7 @@ MENU: dict[str, list[str]] = {
         "docs/guides/install",
         "docs/guides/people",
         "docs/guides/operate",
+        "docs/guides/move-in",
         "docs/guides/upgrade",
         "docs/guides/troubleshoot",
         "docs/guides/policy",

@@ -89,12 +89,12 @@ def program(module: str, package: str = ".", changed: dict[str, str] | None = No
 
 def kueue_folder() -> Path:
     """Where Go keeps the pinned Kueue: its CRDs and the configurations of its runner are read from there."""
-    return _module_folder("kueue", KUEUE)
+    return module_folder("kueue", KUEUE)
 
 
 def _changed(module: str, package: str, changed: dict[str, str], folder: Path) -> str:
     """A copy of the package's main.go with other lines. Go overlays nothing in its module cache, but builds a file."""
-    text = (_module_folder(module, KUEUE) / package.removeprefix(f"{KUEUE}/") / "main.go").read_text()
+    text = (module_folder(module, KUEUE) / package.removeprefix(f"{KUEUE}/") / "main.go").read_text()
     for line, other in changed.items():
         if text.count(line) != 1:
             raise CannotBuild(f"{package}/main.go was expected to say {line!r} once.")
@@ -106,7 +106,7 @@ def _changed(module: str, package: str, changed: dict[str, str], folder: Path) -
 
 def kwok_stages() -> list[Path]:
     """KWOK's own published stage files for nodes and pods that come up at once, from its module."""
-    module = _module_folder("kwok", "sigs.k8s.io/kwok")
+    module = module_folder("kwok", "sigs.k8s.io/kwok")
     return [
         path
         for folder in KWOK_STAGES
@@ -204,7 +204,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
 
 
-def _module_folder(module: str, path: str) -> Path:
+def module_folder(module: str, path: str) -> Path:
     outcome = subprocess.run(
         [_go(), "list", "-m", "-f", "{{.Dir}}", path],
         cwd=HERE / module,

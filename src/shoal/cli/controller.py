@@ -184,7 +184,7 @@ def command(
     from shoal.controllers.planning.history.store import HistoryStore
 
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
-    rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook"}
+    rights = {"trust_unstamped": trust_unstamped, "stamps": "webhook", "record_namespace": namespace}
     with flag("--kueue-config"):
         of_kueue = choices.of_kueue(kueue_config)
     with flag("--set"):

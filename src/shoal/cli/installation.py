@@ -14,6 +14,7 @@ from shoal.api.meta import Json
 from shoal.cli import admission
 from shoal.cli.install_values import Values, settings_of
 from shoal.cli.install_workload import LABELS, NAME, labelled, workload
+from shoal.controllers.planning import imports
 
 NAMESPACE = "shoal-system"
 VIEWING = "shoal-view"
@@ -226,6 +227,7 @@ def lease_rules() -> list[Json]:
     return [
         _rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch")),
         {**_rule("", ["secrets"], ("update",)), "resourceNames": [admission.SECRET]},
+        {**_rule("", ["configmaps"], _READ), "resourceNames": [imports.RECORD]},
         # one that is never stored, to see whether the API server reaches the webhook
         _rule("workload.codeflare.dev", ["appwrappers"], ("create",)),
     ]

@@ -40,6 +40,7 @@ COMMANDS = {
     "completion": ("shoal.cli.completion", "Print the completion script of bash, zsh or fish."),
     "controller": ("shoal.cli.controller", "Run Shoal's controllers against any Kubernetes cluster."),
     "install": ("shoal.cli.install", "Install Shoal on a Kubernetes cluster."),
+    "import": ("shoal.cli.moving", "Take over from MCAD, Kueue or KubeRay, and give back."),
     "uninstall": ("shoal.cli.uninstall", "Remove Shoal from a cluster; users' objects stay."),
 }
 

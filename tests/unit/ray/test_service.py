@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds, ray_gang
-from shoal.controllers.ray import RaySettings, view
+from shoal.controllers.ray import RaySettings, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.service import applications, entrances, reconciler, rules, spec_changes
 from shoal.controllers.ray.service.clusters import ServiceClusters
@@ -394,3 +394,27 @@ async def test_f248_an_operator_that_just_started_calls_no_service_empty(stage: 
     await stage.one_pass()
     told = await status(stage)
     assert condition(told, "Ready") == ("True", "NonZeroServeEndpoints") and told["numServeEndpoints"] == 2
+
+
+def _believes_only_its_own_hash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spec_changes, "_is_of_kuberay", lambda cluster: False)
+
+
+@proven(without=_believes_only_its_own_hash)
+@pytest.mark.parametrize("is_active", [True, False])
+def test_f338_a_cluster_that_kuberay_made_is_not_replaced_when_shoal_takes_its_service_over(is_active: bool) -> None:
+    """F338: a RayService is taken over from KubeRay, whose hash of the cluster's spec is made another way. Holds: a
+    cluster whose spec is the wanted one stays and keeps its hash while it is pending; another spec gets a new one."""
+    config = config_of("same")
+    service = {"metadata": {"name": "served"}, "spec": {"rayClusterConfig": config}}
+    stored = {
+        **config,
+        "workerGroupSpecs": [{**one, "scaleStrategy": {}} for one in config.get("workerGroupSpecs", [])],
+    }
+    annotations = {names.CONFIG_HASH: "PPK5ONUJV967RGDJGC8PU68Q7ES9N70O", names.OPERATOR_VERSION: "v1.6.0"}
+    cluster = {"metadata": {"name": "served-x", "annotations": annotations}, "spec": stored}
+    wanted = "updateInPlace" if is_active else "none"
+    assert spec_changes.action(service, cluster, RaySettings(), is_active=is_active) == wanted
+    assert spec_changes.matches(service, cluster)
+    other = {**service, "spec": {"rayClusterConfig": config_of("another")}}
+    assert not spec_changes.matches(other, cluster)

@@ -81,7 +81,7 @@ class AppWrapperController:
             facts=facts,
             intake=Intake(planning, self.caches, facts, self.queue.enqueue, self._gone),
             store=Store(planning.client, self.caches, writer),
-            objects=Objects(planning.writes, as_creator=settings.create_as_creator),
+            objects=Objects(planning.writes, as_creator=settings.create_as_creator, creator=planning.stamps.creator),
             recorder=planning.recorder,
             metrics=self.metrics,
             elsewhere=elsewhere,

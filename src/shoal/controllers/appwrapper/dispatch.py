@@ -8,7 +8,7 @@ of another owner is never touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -50,7 +50,15 @@ class RefusedObject(msgspec.Struct, frozen=True):
 class Objects:
     """The wrapped objects of AppWrappers on the API server."""
 
-    def __init__(self, writes: Writes, *, as_creator: bool = False) -> None:
+    def __init__(
+        self,
+        writes: Writes,
+        *,
+        as_creator: bool = False,
+        creator: Callable[[AppWrapper], Creator | None] = creator_of,
+    ) -> None:
+        """`creator` says who answers for an AppWrapper; where it knows none, a stamp still limits what is created."""
+        self._believed = creator
         self._client = client = writes.client
         self._writes = writes
         self._writer = writes.writer(OWNER)
@@ -62,7 +70,7 @@ class Objects:
 
     async def forbidden(self, wrapper: AppWrapper) -> RefusedObject | None:
         """What the creator may not have created through us, asked again at each call; None when all is allowed."""
-        creator = creator_of(wrapper)
+        creator = self._creator(wrapper)
         wanted: list[Kind] = []
         for obj in templates_of(wrapper):
             name = _full_name(wrapper, obj)
@@ -83,11 +91,14 @@ class Objects:
         message = not_allowed(creator, missing, wrapper.metadata.namespace)
         return RefusedObject(f"{wrapper.metadata.namespace}/{wrapper.metadata.name}", message, permanent=True)
 
+    def _creator(self, wrapper: AppWrapper) -> Creator | None:
+        return self._believed(wrapper) or creator_of(wrapper)
+
     # --- creating
 
     async def create(self, wrapper: AppWrapper, objects: Sequence[Json]) -> list[RefusedObject]:
         """Create every object, all at once; returns what was refused (empty: the gang exists whole)."""
-        writer = self._writer_for(creator_of(wrapper))
+        writer = self._writer_for(self._creator(wrapper))
         outcomes = await asyncio.gather(*(self._create(writer, wrapper, obj) for obj in objects))
         return [outcome for outcome in outcomes if outcome is not None]
 

@@ -53,6 +53,10 @@ NO_SETBACK = ("SpecChanged", REFUSED, TOO_SLOW, TAKEN_AWAY)
 """Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
+NOT_IMPORTED = (
+    "another controller started it, and no import record names it: it is counted and left as it is; "
+    "shoal import --take gives it to Shoal"
+)
 
 
 class AppWrapperReconciler:
@@ -68,8 +72,8 @@ class AppWrapperReconciler:
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""
-        self._newer: set[str] = set()
-        """UIDs of AppWrappers that were said to be of a later release."""
+        self._left: set[str] = set()
+        """UIDs of AppWrappers that were said to be left as they are."""
 
     async def reconcile(self, address: Address) -> float | None:
         """Safe to call at any time, as often as one likes. Returns seconds until it wants to be called again."""
@@ -90,6 +94,8 @@ class AppWrapperReconciler:
         if wrapper.metadata.deletion_timestamp:
             return await self._leave(kind, wrapper)
         status = wrapper.status
+        if self._is_of_another(wrapper):
+            return None
         if statuses.is_terminal(status):
             return await self._clean(kind, wrapper)
         if statuses.is_stopping(status):
@@ -104,10 +110,23 @@ class AppWrapperReconciler:
         waits = [await self.follow.run(kind, wrapper), await self.dead_ends.look(wrapper.metadata.uid)]
         return min((wait for wait in waits if wait is not None), default=None)
 
+    def _is_of_another(self, wrapper: AppWrapper) -> bool:
+        """Was it started, or ended, by another controller, and not given to us? Then it is counted and left alone."""
+        status = wrapper.status
+        if status.admission or not (status.can_run or statuses.is_terminal(status)):
+            return False
+        if not self.context.facts.unstamped(wrapper) or self.context.shared.stamps.is_imported(wrapper.metadata.uid):
+            return False
+        if wrapper.metadata.uid not in self._left:
+            self._left.add(wrapper.metadata.uid)
+            self.context.tell_people(wrapper, "Warning", "NotImported", NOT_IMPORTED)
+            log.warning("%s: %s", gang_key(wrapper), NOT_IMPORTED)
+        return True
+
     def _leave_to_newer(self, wrapper: AppWrapper) -> None:
         """What we would write could take away what the release that wrote it needs."""
-        if wrapper.metadata.uid not in self._newer:
-            self._newer.add(wrapper.metadata.uid)
+        if wrapper.metadata.uid not in self._left:
+            self._left.add(wrapper.metadata.uid)
             self.context.tell_people(wrapper, "Warning", "StoredByNewerRelease", admissions.NEWER)
             log.warning("%s: %s", gang_key(wrapper), admissions.NEWER)
 
@@ -115,7 +134,7 @@ class AppWrapperReconciler:
         """This AppWrapper is gone; True when it may have left objects behind."""
         self.follow.forget(wrapper.metadata.uid)
         self._removals.pop(wrapper.metadata.uid, None)
-        self._newer.discard(wrapper.metadata.uid)
+        self._left.discard(wrapper.metadata.uid)
         if not admissions.read(wrapper.status.admission).objects:
             return False
         self._deleted[address] = wrapper

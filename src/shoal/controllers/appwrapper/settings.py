@@ -49,6 +49,8 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Write events about AppWrappers."""
     stamps: Literal["server", "webhook"] = "server"
     """Who records the creator of an AppWrapper: the embedded server by itself, or our webhook on any other cluster."""
+    record_namespace: str = ""
+    """Namespace of the record that `shoal import` writes (`shoal controller`: its own)."""
     trust_unstamped: bool = False
     """Dispatch AppWrappers whose creator no admission recorded, with our own rights."""
     create_as_creator: bool = False
@@ -80,6 +82,7 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
             provisioning=self.obtain,
             node_health=self.node_health,
             stamps=self.stamps,
+            record_namespace=self.record_namespace,
         )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shoal.api import kinds
@@ -23,6 +23,7 @@ from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
+from shoal.kube.trouble import Trouble
 
 
 class Hub:
@@ -38,14 +39,16 @@ class Hub:
         self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=settings.namespace)
         self.namespaces: Cache[Json] = self._cache(kinds.NAMESPACE)
         self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, label_selector=QUEUE) for one in ALL}
-        unreadable = self._awaited.report(kinds.MUTATING_WEBHOOK, lambda trouble: trouble.reason in UNREADABLE)
-        self._stamps = Stamps(client, clock, settings.stamps, unreadable)
+        self._stamps = Stamps(client, clock, settings.stamps, self._unreadable)
         self.rights = CreatorRights(client, self._stamps, settings)
 
     @property
     def caches(self) -> list[Cache[Any]]:
-        stamps = [self._stamps.cache] if self._stamps.cache is not None else []
-        return [self.workloads, self.checks, self.configs, self.secrets, self.namespaces, *self.jobs.values(), *stamps]
+        own = [self.workloads, self.checks, self.configs, self.secrets, self.namespaces]
+        return [*own, *self.jobs.values(), *self._stamps.caches]
+
+    def _unreadable(self, kind: Kind) -> Callable[[Trouble], None]:
+        return self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -44,12 +44,13 @@ class Followed(Object):
 class SharedCaches:
     """`requests` is there where a source or the provisioning of nodes asked for it (`watch_requests`)."""
 
-    def __init__(self, client: Client, clock: Clock, stamps: By = "server") -> None:
+    def __init__(self, client: Client, clock: Clock, stamps: By = "server", record_namespace: str = "") -> None:
         self.client = client
         self._clock = clock
         self._awaited = Awaited()
-        unreadable = self._awaited.report(kinds.MUTATING_WEBHOOK, lambda trouble: True)
-        self.stamps = Stamps(client, clock, stamps, unreadable)
+        self.stamps = Stamps(
+            client, clock, stamps, lambda kind: self._awaited.report(kind, lambda trouble: True), record_namespace
+        )
         self.nodes: Cache[Json] = self._cache(kinds.NODE, dict, {})
         self.limit_ranges: Cache[Json] = self._cache(kinds.LIMIT_RANGE, dict, {})
         self.runtime_classes: Cache[Json] = self._cache(kinds.RUNTIME_CLASS, dict, {})
@@ -85,7 +86,7 @@ class SharedCaches:
             self.limit_ranges,
             self.runtime_classes,
             *([self.requests] if self._watches_requests else ()),
-            *([self.stamps.cache] if self.stamps.cache is not None else ()),
+            *self.stamps.caches,
         ]
 
     def watch_requests(self) -> Cache[Json]:
@@ -108,7 +109,7 @@ class SharedCaches:
         await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
         optional: list[Cache[Any]] = [*self.between.values(), self.limit_ranges, self.runtime_classes]
         optional += [self.requests] if self._watches_requests else []
-        optional += [self.stamps.cache] if self.stamps.cache is not None else []
+        optional += self.stamps.caches
         await self._awaited.known(optional)
 
     def pod_defaults(self, namespace: str) -> Defaults:

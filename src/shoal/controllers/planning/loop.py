@@ -74,7 +74,7 @@ class PlanningLoop:
         self.settings = settings or PlanningSettings()
         self.clock: Clock = clock or SystemClock()
         self.writes = writes or Writes(client, clock=self.clock)
-        self.caches = SharedCaches(client, self.clock, self.settings.stamps)
+        self.caches = SharedCaches(client, self.clock, self.settings.stamps, self.settings.record_namespace)
         self.engine = Engine(self.settings.decisions, self.settings.queues)
         self.decisions = Decisions()
         self.decision_log = DecisionLog()

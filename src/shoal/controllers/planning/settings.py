@@ -21,3 +21,5 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What labels about unwell devices mean."""
     stamps: By = "server"
     """What records the creator of an object: the embedded server by itself, or our webhook on any other cluster."""
+    record_namespace: str = ""
+    """Namespace of the import record; empty where there is none."""

@@ -43,8 +43,10 @@ def config_hash(config: Json, groups: int | None = None) -> str:
 
 
 def matches(service: Json, cluster: Json) -> bool:
-    """The cluster is what the spec asks for, but for what is left out of the hash."""
-    return recorded_hash(cluster) == config_hash(cluster_config(service))
+    """The cluster is what the spec asks for, but for what is left out of the hash. KubeRay's hash is of another making:
+    a cluster that it made is judged by its spec, and keeps that hash for the day it goes back."""
+    wanted = config_hash(cluster_config(service))
+    return recorded_hash(cluster) == wanted or (_is_of_kuberay(cluster) and config_hash(view.spec(cluster)) == wanted)
 
 
 def in_place(service: Json, cluster: Json, settings: RaySettings, *, is_active: bool) -> bool:
@@ -70,6 +72,11 @@ def rolls_back(service: Json, pending: Json) -> bool:
 
 def recorded_hash(cluster: Json) -> str:
     return view.annotations_of(cluster).get(names.CONFIG_HASH, "")
+
+
+def _is_of_kuberay(cluster: Json) -> bool:
+    """Its versions are `v1.2.3`, ours begin with our name."""
+    return view.annotations_of(cluster).get(names.OPERATOR_VERSION, "").startswith("v")
 
 
 def _only_appended(service: Json, cluster: Json) -> bool:

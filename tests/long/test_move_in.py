@@ -1,0 +1,210 @@
+"""Shoal takes running workloads over from the real KubeRay, and gives them back: not one pod is restarted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.api.meta import Json
+from tests.controlplane import build
+from tests.controlplane.plane import ControlPlane, free_ports
+from tests.patience import PATIENCE
+
+SHOAL = str(Path(sys.executable).with_name("shoal"))
+KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+PODS = 10
+"""Three clusters of three, and the pod that submits the job."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    folder = tmp_path_factory.mktemp("plane") / "state"
+    made = ControlPlane(folder, controllers=True, scheduler=True, nodes=3, jobs_go_on=True)
+    made.start()
+    yield made
+    made.stop()
+
+
+def environment(plane: ControlPlane) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+
+
+def shoal(plane: ControlPlane, *arguments: str) -> str:
+    done = subprocess.run([SHOAL, *arguments], capture_output=True, text=True, env=environment(plane), timeout=180)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def objects(plane: ControlPlane, *what: str) -> list[Json]:
+    found: list[Json] = json.loads(plane.kubectl("get", *what, "-o", "json"))["items"]
+    return found
+
+
+def until(holds: Callable[[], bool], about: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 2 * PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"it never came to that: {about()}"
+        time.sleep(0.5)
+
+
+@contextmanager
+def running(command: list[str], plane: ControlPlane, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as file:
+        process = subprocess.Popen(command, env=environment(plane), stdout=file, stderr=file)
+    try:
+        yield process
+        assert process.poll() is None, log.read_text()[-2000:]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def kuberay(plane: ControlPlane) -> list[str]:
+    metrics, probes = free_ports(2)
+    return [
+        str(build.program("kuberay", KUBERAY)),
+        f"--metrics-addr=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{probes}",
+        "--enable-leader-election=false",
+        "--reconcile-concurrency=2",
+    ]
+
+
+def deployment(command: list[str], name: str, image: str) -> Json:
+    """What stands for the process in the cluster, as its own chart would install it."""
+    labels = {"app": name}
+    container = {"name": "operator", "image": image, "command": ["/manager"], "args": command[1:]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def ray_spec() -> Json:
+    def pod(name: str) -> Json:
+        amounts = {"cpu": "500m", "memory": "256Mi"}
+        resources = {"requests": amounts, "limits": amounts}
+        return {"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.60.0", "resources": resources}]}}
+
+    workers = {"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 9, "rayStartParams": {}}
+    return {
+        "rayVersion": "2.60.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": pod("ray-head")},
+        "workerGroupSpecs": [{**workers, "template": pod("ray-worker")}],
+    }
+
+
+def ray_objects() -> list[Json]:
+    return [
+        {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        for kind, name, spec in (
+            ("RayCluster", "alone", ray_spec()),
+            ("RayJob", "job", {"entrypoint": "sleep 3600", "rayClusterSpec": ray_spec()}),
+            ("RayService", "served", {"serveConfigV2": "applications: []\n", "rayClusterConfig": ray_spec()}),
+        )
+    ]
+
+
+def ray_pods(plane: ControlPlane) -> dict[str, tuple[str, int]]:
+    """Running pods of Ray and of its jobs: UID, and how often a container was started again."""
+    found = {}
+    for pod in objects(plane, "pods"):
+        if pod["status"]["phase"] == "Running" and pod["metadata"].get("labels", {}).get("app") != "kuberay-operator":
+            restarts = sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or ())
+            found[pod["metadata"]["name"]] = (pod["metadata"]["uid"], restarts)
+    return found
+
+
+def resize(plane: ControlPlane, workers: int) -> None:
+    """The controller in charge follows a change of the spec."""
+    place = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}]
+    plane.kubectl("patch", "raycluster", "alone", "--type=json", "-p", json.dumps(place))
+
+    def followed() -> bool:
+        (status,) = (one["status"] for one in objects(plane, "rayclusters") if one["metadata"]["name"] == "alone")
+        return status.get("desiredWorkerReplicas") == workers and status.get("availableWorkerReplicas") == workers
+
+    until(followed, lambda: objects(plane, "rayclusters"))
+
+
+def metrics(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def until_settled(port: int) -> None:
+    """Ready, and every object was worked on."""
+
+    def settled() -> bool:
+        try:
+            told = metrics(port)
+        except OSError:
+            return False
+        waiting = [value for name, value in told.items() if name.startswith("shoal_ray_reconcile_queue_length")]
+        passes = [
+            value for name, value in told.items() if name.startswith("shoal_ray_reconcile_duration_seconds_count")
+        ]
+        return told.get("shoal_leading") == 1 and bool(waiting) and not any(waiting) and sum(passes) >= 5
+
+    until(settled, lambda: "the controller never settled")
+
+
+def test_ray_clusters_jobs_and_services_go_from_kuberay_to_shoal_and_back(plane: ControlPlane, tmp_path: Path) -> None:
+    folder = build.module_folder("kuberay", KUBERAY) / "config" / "crd" / "bases"
+    for path in sorted(folder.glob("*.yaml")):
+        plane.kubectl("apply", "--server-side", "-f", str(path))
+    command = kuberay(plane)
+    stands = deployment(command, "kuberay-operator", "quay.io/kuberay/operator:v1.6.0")
+    with running(command, plane, tmp_path / "kuberay.log"):
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(stands))
+        for obj in ray_objects():
+            plane.kubectl("create", "-f", "-", stdin=json.dumps(obj))
+        until(lambda: len(ray_pods(plane)) == PODS, lambda: ray_pods(plane))
+        before = ray_pods(plane)
+        told = json.loads(shoal(plane, "import", "-o", "json"))
+        rows = {(row["kind"], row["name"]): row for row in told["objects"]}
+        assert {row["verdict"] for row in rows.values()} == {"same"}, rows
+        assert {("RayCluster", "alone"), ("RayJob", "job"), ("RayService", "served")} <= set(rows)
+        (found,) = told["controllers"]
+        assert found["source"] == "KubeRay" and found["settings"] == {"ray.workers": "2"}
+        assert "stopped (1 replicas before)" in shoal(plane, "import", "--take")
+    assert objects(plane, "deployments")[0]["spec"]["replicas"] == 0
+    record = json.loads(plane.kubectl("get", "-n", "shoal-system", "configmap", "shoal-import", "-o", "json"))
+    assert {row["uid"] for row in rows.values()} < set(record["data"])
+
+    shoal(plane, "install", "--crds-only")
+    (port,) = free_ports(1)
+    ours = [SHOAL, "controller", "--only=ray", f"--health-port={port}", "--open-metrics"]
+    with running(ours, plane, tmp_path / "shoal.log"):
+        until_settled(port)
+        resize(plane, 3)
+        until_settled(port)
+    with_shoal = ray_pods(plane)
+    assert before.items() <= with_shoal.items()
+    assert len(with_shoal) == PODS + 1  # the worker that was asked for, and no other
+
+    assert "kuberay-operator in default: 1 replicas" in shoal(plane, "import", "--give-back")
+    assert objects(plane, "deployments")[0]["spec"]["replicas"] == 1
+    for path in sorted(folder.glob("*.yaml")):
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+    with running(command, plane, tmp_path / "kuberay.log"):
+        resize(plane, 4)
+    after = ray_pods(plane)
+    assert with_shoal.items() <= after.items()
+    assert len(after) == PODS + 2
