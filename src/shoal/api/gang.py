@@ -31,6 +31,9 @@ CREATED_BY = PREFIX + "created-by"
 SUBMITTED_BY = PREFIX + "submitted-by"
 """Name of the user who created a queued job or a Ray object, as admission recorded it; for people and for history."""
 
+NOTIFY = PREFIX + "notify"
+"""Annotation of a gang or a LocalQueue: an address that gets a notice when it starts, ends or is preempted."""
+
 ASKED = PREFIX + "asked"
 """On an AppWrapper, by a client that asks why it waits: the controller looks again and repeats this in its answer."""
 

@@ -314,11 +314,14 @@ async def run_gangs(
 
     from shoal.controllers.appwrapper import AppWrapperController
     from shoal.controllers.planning import PlanningLoop
+    from shoal.controllers.planning.history.notices import from_environment
     from shoal.controllers.queues import QueueController
     from shoal.controllers.ray_gangs import RayGangController
 
     planned = structs.replace(settings.planning, queues=queues.decisions)
-    planning = PlanningLoop(writes.client, planned, writes=writes, history=history)
+    planning = PlanningLoop(
+        writes.client, planned, writes=writes, history=history, notices=from_environment(os.environ)
+    )
     AppWrapperController(planning, settings, places)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)

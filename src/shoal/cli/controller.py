@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import AppWrapperPlaces, ClusterSettings
     from shoal.controllers.planning import PlanningLoop
+    from shoal.controllers.planning.history.notices import NoticeSettings
     from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
@@ -93,6 +94,12 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     envvar="SHOAL_HISTORY",
     metavar="memory|none|sqlite:///PATH|postgresql://…",
     help="Where waits and runs are kept for `shoal history`. An address with a password belongs into SHOAL_HISTORY.",
+)
+@click.option(
+    "--notify-allow",
+    multiple=True,
+    metavar="URL",
+    help="Notices may go to addresses below this one; repeat for more. SHOAL_NOTIFY_KEY signs them.",
 )
 @set_option
 @choices.kueue_config_option
@@ -163,6 +170,7 @@ def command(
     quota: str,
     trust_unstamped: bool,
     history: str,
+    notify_allow: tuple[str, ...],
     chosen: tuple[str, ...],
     kueue_config: Path | None,
     webhooks: bool,
@@ -181,6 +189,7 @@ def command(
     logs.configure(log_format, verbose=verbose)
     with flag("--only"):
         names = chosen_parts(only)
+    from shoal.controllers.planning.history.notices import from_environment
     from shoal.controllers.planning.history.store import HistoryStore
 
     options = {"supply": supply, "policy": policy, "preemption": preemption, "quota": quota}
@@ -194,6 +203,8 @@ def command(
         choices.check_policy(wrappers.policy)
     with flag("--history"):
         store = HistoryStore(history) if history != "none" else None
+    with flag("--notify-allow"):
+        notices = from_environment(os.environ, notify_allow)
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
@@ -206,7 +217,7 @@ def command(
             {"namespace": namespace, "trust_unstamped": trusted, "stamps": "webhook"}, settings
         )
     places = places_of(hub) if "clusters" in names else None
-    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places)
+    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
@@ -261,6 +272,7 @@ def parts_named(
     readiness: Readiness,
     history: HistoryStore | None = None,
     places: AppWrapperPlaces | None = None,
+    notices: NoticeSettings | None = None,
 ) -> dict[str, Part]:
     """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
     from msgspec import structs
@@ -286,7 +298,7 @@ def parts_named(
         planned = structs.replace(settings.planning, queues=of_queues.decisions if "queues" in names else None)
 
         async def run_gangs(writes: Writes) -> None:
-            leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history)]
+            leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history, notices=notices)]
             if "appwrapper" in names:
                 appwrapper.AppWrapperController(leading[0], settings, places)
             if with_ray_gangs:

@@ -45,6 +45,13 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
             "HOST/DATABASE. Empty: SQLite in the pod, which ends with it."
         ),
     ] = ""
+    notify_allow: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(description="Addresses below which notices about gangs may be sent. Needs notifySecret."),
+    ] = ()
+    notify_secret: Annotated[
+        str, msgspec.Meta(description="Secret whose key key signs notices, at least 16 bytes.")
+    ] = ""
     legacy: Annotated[bool, msgspec.Meta(description="Also the legacy groups mcad.ibm.com and ibm.com.")] = False
     webhooks: Annotated[
         bool,

@@ -50,6 +50,7 @@ def arguments(namespace: str, values: Values) -> list[str]:
         f"--health-port={HEALTH_PORT}",
         f"--namespace={namespace}",
         f"--only={','.join(values.only)}",
+        *(f"--notify-allow={one}" for one in values.notify_allow),
         *(f"--set={name}={value}" for name, value in settings_of(values).items()),
     ]
 
@@ -98,7 +99,7 @@ def _deployment(namespace: str, values: Values) -> Json:
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5},
         "resources": values.resources,
-        "env": [_history(values)],
+        "env": [_history(values), *_notify_key(values)],
         "volumeMounts": [{"name": "state", "mountPath": STATE}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -142,6 +143,11 @@ def _history(values: Values) -> Json:
     if values.history_secret:
         return {"name": name, "valueFrom": {"secretKeyRef": {"name": values.history_secret, "key": "url"}}}
     return {"name": name, "value": f"sqlite:///{STATE}/history.db"}
+
+
+def _notify_key(values: Values) -> list[Json]:
+    reference = {"name": values.notify_secret, "key": "key"}
+    return [{"name": "SHOAL_NOTIFY_KEY", "valueFrom": {"secretKeyRef": reference}}] if values.notify_secret else []
 
 
 def _disruption_budget(namespace: str) -> Json:

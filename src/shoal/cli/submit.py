@@ -104,6 +104,7 @@ def _json(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option("--keep-cluster", is_flag=True, help="Keep the Ray cluster after the job has ended.")
 @click.option("--ttl-seconds-after-finished", type=click.IntRange(0), default=0)
 @click.option("--backoff-limit", type=click.IntRange(0), default=0, help="How often a failed job is tried again.")
+@click.option("--notify", default="", metavar="URL", help="Gets a notice when it starts, ends or is preempted.")
 @click.option("--no-wait", is_flag=True, help="Return once it is created.")
 @click.option("--check", is_flag=True, help="Ask the controller whether it would start now, and create nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the manifest and create nothing.")
@@ -173,7 +174,7 @@ def _shape(words: tuple[str, ...], options: dict[str, Any]) -> tuple[JobShape, P
     )  # fmt: skip
     shape = JobShape(
         entrypoint=shapes.entrypoint_of(words), cluster=cluster, name=options["job_name"], queue=options["queue"],
-        priority=options["priority"], labels=options["label"], runtime_env=runtime_env,
+        notify=options["notify"], priority=options["priority"], labels=options["label"], runtime_env=runtime_env,
         metadata={str(key): str(value) for key, value in options["metadata_json"].items()},
         submission_id=options["submission_id"], entrypoint_cpus=options["entrypoint_num_cpus"],
         entrypoint_gpus=options["entrypoint_num_gpus"], entrypoint_resources=options["entrypoint_resources"],

@@ -197,6 +197,7 @@ async def submit(
     namespace: str = "default",
     labels: Mapping[str, str] | None = None,
     time_limit: int = 0,
+    notify: str = "",
     kubeconfig: str | Path | None = None,
     context: str | None = None,
     cluster_name: str | None = None,
@@ -217,7 +218,7 @@ async def submit(
         entrypoint=command if isinstance(command, str) else shapes.entrypoint_of(command),
         cluster=_shape(workers, cpus, memory, gpus, head_cpus, head_memory, image, ray_version, env),
         name=name, queue=queue, priority=priority, labels=dict(labels or {}), runtime_env=environment,
-        deadline_seconds=time_limit,
+        deadline_seconds=time_limit, notify=notify,
     )  # fmt: skip
     job = shapes.ray_job(shape, namespace)
     archive = packing.pack(directory) if directory is not None else b""

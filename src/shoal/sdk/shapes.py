@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shoal.api.gang import NOTIFY
 from shoal.api.labels import KUEUE_PRIORITY_CLASS, KUEUE_QUEUE
 from shoal.api.meta import Json
 from shoal.errors import BadInput
@@ -62,6 +63,8 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = ""
     priority: str = ""
     """Name of a WorkloadPriorityClass."""
+    notify: str = ""
+    """Address that gets notices, where an administrator allows it."""
     labels: dict[str, str] = {}
     runtime_env: Json = {}
     metadata: dict[str, str] = {}
@@ -177,7 +180,8 @@ def _metadata(shape: JobShape, name: str, namespace: str) -> Json:
         labels[KUEUE_QUEUE] = shape.queue
     if shape.priority:
         labels[KUEUE_PRIORITY_CLASS] = shape.priority
-    return {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    found: Json = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    return {**found, "annotations": {NOTIFY: shape.notify}} if shape.notify else found
 
 
 def _check_name(name: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
 
 from shoal.api import kinds
-from shoal.api.gang import SUBMITTED_BY
+from shoal.api.gang import NOTIFY, SUBMITTED_BY
 from shoal.api.meta import Json
 from shoal.cli import history as command
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.planning import PlanningLoop
 from shoal.controllers.planning.history import asked
+from shoal.controllers.planning.history.notices import NoticeSettings
 from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.planning.questions.readers import Readers
 from shoal.controllers.queues import QueueController, QueueSettings
@@ -33,7 +35,8 @@ async def remembering() -> AsyncIterator[tuple[Cluster, PlanningLoop]]:
         await cluster.add_node("node-1", cpu="16", memory="64Gi")
         settings, queues = AppWrapperSettings(trust_unstamped=True), QueueSettings()
         planned = settings.planning.__class__(decisions=settings.planning.decisions, queues=queues.decisions)
-        loop = PlanningLoop(cluster.client, planned, history=HistoryStore())
+        allowed = NoticeSettings(allowed=("https://hooks.example.com/",), key=b"a key of sixteen bytes")
+        loop = PlanningLoop(cluster.client, planned, history=HistoryStore(), notices=allowed)
         AppWrapperController(loop, settings)
         QueueController(loop, queues)
         cluster.start(loop.run())
@@ -100,6 +103,33 @@ async def test_f301_history_shows_an_asker_what_they_may_read(remembering: tuple
     assert "secret" not in str(found)
     everything = await past(cluster, loop, allNamespaces=True)
     assert {one["name"] for one in everything["runs"]} == {"mine", "secret"}
+
+
+async def test_a_queue_asks_for_notices_about_its_gangs(remembering: tuple[Cluster, PlanningLoop]) -> None:
+    cluster, loop = remembering
+    assert loop.history is not None and loop.history.notices is not None
+    came: list[tuple[str, str, str]] = []
+
+    async def send(address: str, body: bytes, headers: dict[str, str]) -> int:
+        told = json.loads(body)
+        came.append((address, told["event"], told["name"]))
+        return 200
+
+    loop.history.notices._send = send
+    to = {"metadata": {"annotations": {NOTIFY: "https://hooks.example.com/team"}}}
+    await cluster.client.patch(kinds.LOCAL_QUEUE, "user-queue", "default", to)
+    await cluster.settled()
+    (first,) = await make(cluster, job("first", cpu="3"))
+    await cluster.until(kinds.WORKLOAD, name_of(first), true("Admitted"))
+    await cluster.client.delete(kinds.JOB, "first", "default", propagation="Background")
+    await cluster.until_gone(kinds.JOB, "first")
+    await cluster.settled()
+    await loop.history.written()
+    await loop.history.notices.sent()
+    assert sorted(came) == [
+        ("https://hooks.example.com/team", "Ended", "first"),
+        ("https://hooks.example.com/team", "Started", "first"),
+    ]
 
 
 async def test_without_a_store_the_answer_says_so(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.api.appwrapper import AppWrapper
+from shoal.api.gang import NOTIFY
 from shoal.controllers.planning.creators import creator_of
 from shoal.controllers.planning.history.records import DELETED, FAILED, SUCCEEDED, GangFacts
 
@@ -18,5 +19,6 @@ def remembered(wrapper: AppWrapper) -> GangFacts:
         name=wrapper.metadata.name,
         user=creator.user if creator is not None else "",
         limit=duration.expected or duration.limit,
+        notify=(wrapper.metadata.annotations or {}).get(NOTIFY, ""),
         outcome=_OUTCOMES.get(status.state or status.phase or "", ""),
     )

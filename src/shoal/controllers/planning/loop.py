@@ -19,6 +19,7 @@ from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decision_log import HOLDING, DecisionLog
 from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.history.notices import Notices, NoticeSettings
 from shoal.controllers.planning.history.recorder import GangHistory
 from shoal.controllers.planning.history.records import GangFacts
 from shoal.controllers.planning.history.store import HistoryStore
@@ -67,9 +68,10 @@ class PlanningLoop:
         clock: Clock | None = None,
         writes: Writes | None = None,
         history: HistoryStore | None = None,
+        notices: NoticeSettings | None = None,
     ) -> None:
         """`writes` is the process's; without one the loop and its sources are alone and share their own. `history`:
-        where rounds of gangs are kept; None: they are not."""
+        where rounds of gangs are kept; None: they are not. `notices`: what is allowed to be told of them by HTTP."""
         self.client = client
         self.settings = settings or PlanningSettings()
         self.clock: Clock = clock or SystemClock()
@@ -79,7 +81,8 @@ class PlanningLoop:
         self.decisions = Decisions()
         self.decision_log = DecisionLog()
         self._preemptors = Preemptors()
-        self.history = GangHistory(history, self.clock) if history is not None else None
+        telling = Notices(notices, self.clock) if notices is not None else None
+        self.history = GangHistory(history, self.clock, telling) if history is not None else None
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.sources: list[WorkloadSource] = []
         """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
@@ -125,6 +128,8 @@ class PlanningLoop:
                 tasks.create_task(self.desk.run())
                 if self.history is not None:
                     tasks.create_task(self.history.run())
+                    if self.history.notices is not None:
+                        tasks.create_task(self.history.notices.run())
                 tasks.create_task(self._plan_on_change())
         finally:
             if self._wake is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shoal.api.gang import CREATED_BY, SUBMITTED_BY
+from shoal.api.gang import CREATED_BY, NOTIFY, SUBMITTED_BY
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import controller_of
-from shoal.api.objects import key_of
+from shoal.api.objects import annotation, key_of
 from shoal.api.times import parse_time
 from shoal.controllers.planning.creators import read_creator
 from shoal.controllers.planning.history.records import FAILED, SUCCEEDED, GangFacts
@@ -22,6 +22,7 @@ def remembered(workload: Workload, caches: QueueCaches) -> GangFacts:
     creator = read_creator(annotations.get(CREATED_BY, ""))
     deadline = (job.get("spec") or {}).get("activeDeadlineSeconds")
     limits = [one for one in (workload.spec.maximum_execution_time_seconds, deadline) if isinstance(one, int) and one]
+    queue = caches.local_queue(workload)
     end = condition(workload, "Finished")
     ended = end is not None and end.status == "True"
     return GangFacts(
@@ -30,6 +31,7 @@ def remembered(workload: Workload, caches: QueueCaches) -> GangFacts:
         user=creator.user if creator is not None else str(annotations.get(SUBMITTED_BY, "")),
         cluster_queue=caches.cluster_queue_name(workload),
         limit=min(limits, default=0),
+        notify=str(annotations.get(NOTIFY) or (annotation(queue, NOTIFY) if queue is not None else "")),
         outcome=(FAILED if end.reason in _FAILED else SUCCEEDED) if ended and end is not None else "",
         ended_at=parse_time(end.last_transition_time) if ended and end is not None and end.last_transition_time else 0,
     )

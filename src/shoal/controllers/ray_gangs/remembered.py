@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.api.gang import SUBMITTED_BY
+from shoal.api.gang import NOTIFY, SUBMITTED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
@@ -25,6 +25,7 @@ def remembered(kind: Kind, obj: Json) -> GangFacts:
         kind=kind.kind,
         name=metadata["name"],
         user=str((metadata.get("annotations") or {}).get(SUBMITTED_BY, "")),
+        notify=str((metadata.get("annotations") or {}).get(NOTIFY, "")),
         limit=limit if isinstance(limit, int) else 0,
         outcome=outcome,
         ended_at=ended,

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shoal.controllers.planning.history.lengths import RunFacts, lengths
+from shoal.controllers.planning.history.notices import Notices
 from shoal.controllers.planning.history.records import GangFacts, RunRecord, Sighting, sighting
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTotal, HistoryTrouble
 from shoal.engine.explain.forecast import RunLength
@@ -33,7 +34,7 @@ BATCH = 500
 class GangHistory:
     """`run` until cancelled. Reading works at any time."""
 
-    def __init__(self, store: HistoryStore, clock: Clock) -> None:
+    def __init__(self, store: HistoryStore, clock: Clock, notices: Notices | None = None) -> None:
         self._store = store
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
@@ -47,6 +48,9 @@ class GangHistory:
         self._idle.set()
         self.on_change: list[Callable[[RunRecord], None]] = []
         """Called with every row that was stored."""
+        self.notices = notices
+        if notices is not None:
+            self.on_change.append(notices.stored)
 
     # --- from the planning loop
 
@@ -58,6 +62,8 @@ class GangHistory:
         self._known[gang.uid] = mark
         told = facts()
         self.facts[gang.uid] = RunFacts(gang.namespace, told.user, gang.queue, told.limit)
+        if self.notices is not None:
+            self.notices.told(gang.uid, told.notify)
         self._add(sighting(gang, told, self._clock.now()))
 
     def gone(self, uid: str) -> None:

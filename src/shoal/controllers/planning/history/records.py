@@ -34,6 +34,8 @@ class GangFacts(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
     """How it ended, where it has."""
     ended_at: int = 0
+    notify: str = ""
+    """Address for notices that it names, or its queue."""
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
