@@ -87,9 +87,9 @@ async def _largest(client: Client, shape: ClusterShape, queue: str, namespace: s
 
 def _print(told: dict[str, Any], shape: ClusterShape) -> None:
     if told["quotas"]:
-        fields = ("clusterQueue", "flavor", "resource", "guaranteed", "used", "borrowed")
+        fields = ("clusterQueue", "flavor", "resource", "guaranteed", "used", "borrowed", "lent")
         show.table(
-            ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "GUARANTEED", "USED", "BORROWED"),
+            ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "GUARANTEED", "USED", "BORROWED", "LENT"),
             [[str(row[field]) for field in fields] for row in told["quotas"]],
         )
         click.echo()

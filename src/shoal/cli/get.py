@@ -29,7 +29,7 @@ _COLUMNS = {
     ),
     "quotas": (
         ("clusterQueue", "CLUSTERQUEUE"), ("cohort", "COHORT"), ("flavor", "FLAVOR"), ("resource", "RESOURCE"),
-        ("guaranteed", "GUARANTEED"), ("used", "USED"), ("borrowed", "BORROWED"),
+        ("guaranteed", "GUARANTEED"), ("used", "USED"), ("borrowed", "BORROWED"), ("lent", "LENT"),
     ),
     "nodes": (("name", "NAME"), ("state", "STATE"), ("amounts", "USED/ALLOCATABLE"), ("pods", "PODS")),
     "clusters": (("name", "NAME"), ("connected", "CONNECTED"), ("gangs", "GANGS"), ("message", "MESSAGE")),

@@ -47,7 +47,26 @@ def queue_state(queue: Json) -> str:
 async def quotas(client: Client) -> list[dict[str, Any]]:
     """Every quota of every ClusterQueue, with what is reserved of it."""
     found = sorted(await _listed(client, kinds.CLUSTER_QUEUE, None), key=lambda one: str(one["metadata"]["name"]))
-    return [row for queue in found for row in quota_rows(queue)]
+    return with_lent([row for queue in found for row in quota_rows(queue)])
+
+
+def with_lent(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With `lent`: what other queues of its cohort borrow, as far as this one has so much unused. Where several could
+    have lent it, each shows all of it."""
+    borrowed: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        place = (row["cohort"], row["flavor"], row["resource"])
+        borrowed[place] = borrowed.get(place, 0) + amount(row["resource"], row["borrowed"])
+    return [{**row, "lent": _lent(row, borrowed)} for row in rows]
+
+
+def _lent(row: dict[str, Any], borrowed: dict[tuple[str, str, str], int]) -> str:
+    resource = row["resource"]
+    if not row["cohort"]:
+        return "0"
+    others = borrowed[row["cohort"], row["flavor"], resource] - amount(resource, row["borrowed"])
+    unused = amount(resource, row["guaranteed"]) - amount(resource, row["used"])
+    return show(resource, max(0, min(others, unused)))
 
 
 def quota_rows(queue: Json) -> list[dict[str, Any]]:

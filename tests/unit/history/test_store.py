@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.controllers.planning.history import recorder
+from shoal.controllers.planning.history import recorder, store
 from shoal.controllers.planning.history.recorder import GangHistory
 from shoal.controllers.planning.history.records import GangFacts, advanced
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTrouble, check_url
@@ -112,3 +112,24 @@ async def test_only_what_changes_a_row_is_looked_up() -> None:
 
 def test_a_gang_that_was_never_seen_and_is_gone_leaves_no_row() -> None:
     assert advanced(None, contract.Sighting(uid="a", stage="ended", at=1)) == ()
+
+
+def quotes_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_without_secrets", lambda text, url: text)
+
+
+@proven(without=quotes_the_driver)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://shoal:s3cr3t@[::1/db",  # the driver quotes what it cannot read
+        "postgresql://shoal:s3%63r3t%zz@127.0.0.1/db",
+    ],
+)
+def test_f305_the_password_of_the_database_is_in_no_message(url: str) -> None:
+    """F305: the address of the history's database is wrong, or the database refuses, and the driver quotes the address.
+    Holds: the password is in no error, log or answer."""
+    with pytest.raises(HistoryTrouble) as trouble:
+        HistoryStore(url).runs(HistoryQuery())
+    said = f"{trouble.value}{trouble.value.__cause__ or ''}"
+    assert "s3cr3t" not in said and "s3%63r3t" not in said and "cannot be kept" in said

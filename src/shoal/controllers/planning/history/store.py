@@ -7,10 +7,12 @@ statements. A database that fails raises HistoryTrouble, and the connection is m
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -182,6 +184,11 @@ class HistoryStore:
             self._connection = made
         return self._connection
 
+    def trouble(self, error: BaseException) -> HistoryTrouble:
+        """The first line of what went wrong, without the password of the address."""
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        return HistoryTrouble(f"the history cannot be kept: {_without_secrets(said, self._url)[:300]}")
+
     def drop(self) -> None:
         """The connection may be of no use any more. What is in memory is kept: it cannot break."""
         connection = self._connection
@@ -261,7 +268,7 @@ class _Using:
             raise
         except Exception as error:  # sqlite3, psycopg and the file system have no error in common
             self._store.drop()
-            raise HistoryTrouble(_said(error)) from error
+            raise self._store.trouble(error) from None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
@@ -270,10 +277,10 @@ class _Using:
                 return
             except Exception as failed:
                 self._store.drop()
-                raise HistoryTrouble(_said(failed)) from failed
+                raise self._store.trouble(failed) from None
         self._store.drop()
         if isinstance(error, Exception) and not isinstance(error, HistoryTrouble):
-            raise HistoryTrouble(_said(error)) from error
+            raise self._store.trouble(error) from None
 
 
 def check_url(url: str) -> str:
@@ -283,9 +290,18 @@ def check_url(url: str) -> str:
     raise BadInput("the address of the history is none of memory, sqlite:///PATH and postgresql://HOST/DATABASE")
 
 
-def _said(error: BaseException) -> str:
-    """The first line: what a driver says of a connection never has the password, and may be long."""
-    return f"the history cannot be kept: {(str(error) or type(error).__name__).splitlines()[0][:300]}"
+def _without_secrets(text: str, url: str) -> str:
+    """What a driver says may quote the address, whole or in part."""
+    for secret in sorted({url, *_passwords(url)}, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
+
+
+def _passwords(url: str) -> list[str]:
+    """As it is written and as it is meant, in the address or among its options."""
+    user = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    found = [user.partition(":")[2], *re.findall(r"[?&](?:password|sslpassword)=([^&]*)", url)]
+    return [secret for one in found if one for secret in dict.fromkeys((one, unquote(one)))]
 
 
 def _plain(value: Any) -> Any:
