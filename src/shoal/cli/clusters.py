@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Let MEMBER take gangs; done again, it gets the new credential."""
     with flag("--from"):
-        content = _content(source, from_context)
+        content = content_of(source, from_context)
     asyncio.run(_add(member, content, check, accept, system, (kubeconfig, context, name)))
 
 
@@ -167,7 +167,7 @@ def role() -> None:
 # --- add
 
 
-def _content(source: Path, context: str | None) -> bytes:
+def content_of(source: Path, context: str | None) -> bytes:
     """The credential as the controller will accept it; what it would refuse is refused here."""
     from shoal.controllers.multicluster.credentials import check
     from shoal.kube import kubeconfig
@@ -178,6 +178,24 @@ def _content(source: Path, context: str | None) -> bytes:
     content = kubeconfig.inlined(target)
     check(kubeconfig.parse(content, str(source)))
     return content
+
+
+async def register(client: Client, member: str, content: bytes, system: str) -> None:
+    """The Secret with the member's kubeconfig, and its MultiKueueCluster; of those that are there, the credential."""
+    secret = f"{member}-kubeconfig"
+    data = {"kubeconfig": base64.b64encode(content).decode()}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": system}, "data": data}
+    if not await _make(client, kinds.SECRET, made):
+        await client.patch(kinds.SECRET, secret, system, {"data": data})
+    source = {"kubeConfig": {"location": secret, "locationType": "Secret"}}
+    made = {
+        "apiVersion": _API,
+        "kind": "MultiKueueCluster",
+        "metadata": {"name": member},
+        "spec": {"clusterSource": source},
+    }
+    if not await _make(client, kinds.MULTIKUEUE_CLUSTER, made):
+        await client.patch(kinds.MULTIKUEUE_CLUSTER, member, None, {"spec": {"clusterSource": source}})
 
 
 async def _add(
@@ -192,20 +210,7 @@ async def _add(
         finally:
             await transport.close()
         await _make(client, kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": system}})
-        secret = f"{member}-kubeconfig"
-        data = {"kubeconfig": base64.b64encode(content).decode()}
-        made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": system}, "data": data}
-        if not await _make(client, kinds.SECRET, made):
-            await client.patch(kinds.SECRET, secret, system, {"data": data})
-        source = {"kubeConfig": {"location": secret, "locationType": "Secret"}}
-        made = {
-            "apiVersion": _API,
-            "kind": "MultiKueueCluster",
-            "metadata": {"name": member},
-            "spec": {"clusterSource": source},
-        }
-        if not await _make(client, kinds.MULTIKUEUE_CLUSTER, made):
-            await client.patch(kinds.MULTIKUEUE_CLUSTER, member, None, {"spec": {"clusterSource": source}})
+        await register(client, member, content, system)
         if check:
             await _name_in(client, check, member)
     click.echo(f"cluster {member} added; shoal cluster list shows whether it answers")
@@ -226,20 +231,25 @@ async def _accept(hub: Client, there: Client, member: str, accept: tuple[str, ..
 async def _name_in(client: Client, check: str, member: str) -> None:
     from shoal.controllers.multicluster.words import CHECK
 
-    spec: Json = {"clusters": [member]}
-    made = {"apiVersion": _API, "kind": "MultiKueueConfig", "metadata": {"name": check}, "spec": spec}
-    if not await _make(client, kinds.MULTIKUEUE_CONFIG, made):
-        found = await client.get(kinds.MULTIKUEUE_CONFIG, check)
-        names = list((found.get("spec") or {}).get("clusters") or ())
-        if member not in names:
-            await client.patch(kinds.MULTIKUEUE_CONFIG, check, None, {"spec": {"clusters": [*names, member]}})
+    await name_in_config(client, check, member)
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": check}
-    spec = {"controllerName": CHECK, "parameters": parameters}
+    spec: Json = {"controllerName": CHECK, "parameters": parameters}
     made = {"apiVersion": _API, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec}
     if not await _make(client, kinds.ADMISSION_CHECK, made):
         found = await client.get(kinds.ADMISSION_CHECK, check)
         if (found.get("spec") or {}).get("controllerName") != CHECK:
             raise ShoalError(f"admission check {check} belongs to another controller; choose another name")
+
+
+async def name_in_config(client: Client, config: str, member: str) -> None:
+    """Add the member to this MultiKueueConfig, which is made where there is none."""
+    spec: Json = {"clusters": [member]}
+    made = {"apiVersion": _API, "kind": "MultiKueueConfig", "metadata": {"name": config}, "spec": spec}
+    if not await _make(client, kinds.MULTIKUEUE_CONFIG, made):
+        found = await client.get(kinds.MULTIKUEUE_CONFIG, config)
+        names = list((found.get("spec") or {}).get("clusters") or ())
+        if member not in names:
+            await client.patch(kinds.MULTIKUEUE_CONFIG, config, None, {"spec": {"clusters": [*names, member]}})
 
 
 async def _make(client: Client, kind: Kind, body: Json) -> bool:
@@ -281,9 +291,10 @@ async def member_rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 async def _gangs(client: Client) -> dict[str, int]:
     """How many gangs that have not ended each cluster has."""
-    from shoal.cli.draining import cluster_of
+    from shoal.cli.draining import cluster_of, served
 
-    return Counter(name for workload in await client.list(kinds.WORKLOAD) if (name := cluster_of(workload)))
+    found = [gang for kind in await served(client) for gang in await client.list(kind)]
+    return Counter(name for gang in found if (name := cluster_of(gang)))
 
 
 async def _remove(member: str, force: bool, system: str, hub: tuple[Any, ...]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli import choices
+from shoal.cli import agents, choices
 from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
@@ -101,6 +101,23 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     metavar="URL",
     help="Notices may go to addresses below this one; repeat for more. SHOAL_NOTIFY_KEY signs them.",
 )
+@click.option(
+    "--dispatcher",
+    envvar="DISPATCHER_MODE",
+    is_flag=False,
+    flag_value="true",
+    metavar="[true|false]",
+    default="false",
+    callback=lambda context, option, value: str(value).lower() == "true",
+    help="As MCAD: give AppWrappers of v1beta1 to the clusters of --agentconfigs. Environment: DISPATCHER_MODE.",
+)
+@click.option(
+    "--agentconfigs",
+    envvar="DISPATCHER_AGENT_CONFIGS",
+    default="",
+    metavar="FILE:MODE,…",
+    help="Kubeconfigs of those clusters, each with uncordon or cordon. Environment: DISPATCHER_AGENT_CONFIGS.",
+)
 @set_option
 @choices.kueue_config_option
 @click.option("--webhooks", is_flag=True, help="Answer admission webhooks, as `shoal install` sets them up.")
@@ -171,6 +188,8 @@ def command(
     trust_unstamped: bool,
     history: str,
     notify_allow: tuple[str, ...],
+    dispatcher: bool,
+    agentconfigs: str,
     chosen: tuple[str, ...],
     kueue_config: Path | None,
     webhooks: bool,
@@ -216,12 +235,22 @@ def command(
         hub = choices.cluster_settings(
             {"namespace": namespace, "trust_unstamped": trusted, "stamps": "webhook"}, settings
         )
+    members = agents_of(dispatcher, agentconfigs, hub)
+    if dispatcher:
+        from msgspec import structs
+
+        names = (*names, "clusters") if "clusters" not in names else names
+        hub = structs.replace(hub, app_wrappers=hub.app_wrappers or agents.CONFIG)
     places = places_of(hub) if "clusters" in names else None
     parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
-        parts["clusters"] = lambda writes: ClusterController(writes.client, hub, writes=writes, places=places).run()
+        async def run_clusters(writes: Writes) -> None:
+            await agents.register(writes.client, members, namespace)
+            await ClusterController(writes.client, hub, writes=writes, places=places).run()
+
+        parts["clusters"] = run_clusters
     asyncio.run(
         _run(
             kubeconfig,
@@ -243,6 +272,15 @@ def command(
             page_url,
         )
     )
+
+
+def agents_of(dispatcher: bool, configs: str, hub: ClusterSettings) -> tuple[agents.AgentConfig, ...]:
+    """The clusters that MCAD's options name; without one a dispatcher could send nothing anywhere."""
+    with flag("--agentconfigs"):
+        found = agents.read(configs) if dispatcher else ()
+    if dispatcher and not found and not hub.app_wrappers:
+        raise click.UsageError("--dispatcher needs --agentconfigs, or --set clusters.app_wrappers=MULTIKUEUECONFIG")
+    return found
 
 
 def places_of(hub: ClusterSettings) -> AppWrapperPlaces | None:

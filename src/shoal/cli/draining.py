@@ -6,11 +6,13 @@ The mark is an annotation of the MultiKueueCluster; the hub's controller obeys i
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import click
 
 from shoal.api import kinds
+from shoal.api.kind import Kind
 from shoal.api.kueue_told import holds
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, controller_of
@@ -20,37 +22,40 @@ from shoal.errors import ShoalError
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import NotFound
 
 SHOWN = 5
+GANGS = (kinds.WORKLOAD, kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
 
 
 async def cordon(member: str, hub: tuple[Any, ...], *, cordoned: bool) -> None:
     async with reach(*hub) as client:
-        await _mark(client, member, cordoned=cordoned)
+        await mark(client, member, cordoned=cordoned)
 
 
 async def drain(member: str, timeout: float | None, hub: tuple[Any, ...]) -> None:
     async with reach(*hub) as client:
-        await _mark(client, member, cordoned=True)
+        await mark(client, member, cordoned=True)
         click.echo(f"cluster {member} cordoned")
-        workloads: Cache[Json] = Cache(client, kinds.WORKLOAD)
-        feeding = asyncio.create_task(workloads.run())
+        gangs: list[Cache[Json]] = [Cache(client, kind) for kind in await served(client)]
+        feeding = [asyncio.create_task(one.run()) for one in gangs]
         try:
             async with asyncio.timeout(timeout):
-                await _until_empty(workloads, member)
+                await _until_empty(gangs, member)
         except TimeoutError:
-            left = _gangs_in(workloads, member)
+            left = _gangs_in(gangs, member)
             raise ShoalError(
                 f"{len(left)} gangs are still in {member} after {timeout:g} s: {_listed(left)}; it stays cordoned"
             ) from None
         finally:
-            feeding.cancel()
-            await asyncio.wait({feeding})
+            for task in feeding:
+                task.cancel()
+            await asyncio.wait(feeding)
     click.echo(f"cluster {member} drained: no gang is in it; shoal cluster remove {member} takes it away")
 
 
-async def _mark(client: Client, member: str, *, cordoned: bool) -> None:
+async def mark(client: Client, member: str, *, cordoned: bool) -> None:
     from shoal.controllers.multicluster.words import CORDONED
 
     try:
@@ -63,12 +68,19 @@ async def _mark(client: Client, member: str, *, cordoned: bool) -> None:
         raise ShoalError(f"there is no cluster {member}; shoal cluster list names those that there are") from None
 
 
-async def _until_empty(workloads: Cache[Json], member: str) -> None:
+async def served(client: Client) -> list[Kind]:
+    """Kinds of gangs that a hub sends, as far as they are installed here."""
+    found = Discovery(client)
+    return [one for one in GANGS if await found.kind_of(one.api_version, one.kind) is not None]
+
+
+async def _until_empty(gangs: list[Cache[Json]], member: str) -> None:
     changed = asyncio.Event()
-    workloads.subscribe(lambda change: changed.set())
-    await workloads.synced.wait()
+    for cache in gangs:
+        cache.subscribe(lambda change: changed.set())
+        await cache.synced.wait()
     told = -1
-    while left := _gangs_in(workloads, member):
+    while left := _gangs_in(gangs, member):
         if len(left) != told:
             click.echo(f"{len(left)} gangs are in {member}: {_listed(left)}", err=True)
             told = len(left)
@@ -76,19 +88,31 @@ async def _until_empty(workloads: Cache[Json], member: str) -> None:
         changed.clear()
 
 
-def cluster_of(workload: Json) -> str:
-    """The member that runs it or may still start it; empty where there is none, or it has ended."""
-    return "" if holds(workload, "Finished") else str((workload.get("status") or {}).get("clusterName") or "")
+def cluster_of(gang: Json) -> str:
+    """The member that runs it or may still start it; empty where there is none, or it has ended. Of a Workload, or of
+    an AppWrapper of v1beta1."""
+    status = gang.get("status") or {}
+    if holds(gang, "Finished") or status.get("state") in ("Completed", "Failed", "Deleted"):
+        return ""
+    return str(status.get("clusterName") or given_cluster(status.get("admission")))
 
 
-def _gangs_in(workloads: Cache[Json], member: str) -> list[str]:
+def given_cluster(admission: Any) -> str:
+    """The member that is stored with an AppWrapper's admission; a Workload's is another thing, and names none."""
+    try:
+        return str(json.loads(admission).get("cluster") or "") if isinstance(admission, str) else ""
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _gangs_in(gangs: list[Cache[Json]], member: str) -> list[str]:
     """Names of the gangs that this member runs or may still start."""
     found = []
-    for workload in workloads.list():
-        if cluster_of(workload) == member:
-            owner = controller_of(workload)
-            name = owner["name"] if owner else workload["metadata"]["name"]
-            found.append(f"{workload['metadata'].get('namespace', '')}/{name}")
+    for gang in (one for cache in gangs for one in cache.list()):
+        if cluster_of(gang) == member:
+            owner = controller_of(gang)
+            name = owner["name"] if owner else gang["metadata"]["name"]
+            found.append(f"{gang['metadata'].get('namespace', '')}/{name}")
     return sorted(found)
 
 

@@ -173,8 +173,7 @@ def _ray_rules() -> list[Json]:
 def _hub_rules() -> list[Json]:
     """Only for the hub of several clusters: who the others are, and how they fare."""
     return [
-        _rule(QUEUE_GROUP, ["multikueueconfigs"], _READ),
-        _rule(QUEUE_GROUP, ["multikueueclusters"], (*_READ, "patch")),
+        _rule(QUEUE_GROUP, ["multikueueconfigs", "multikueueclusters"], (*_READ, "create", "patch")),  # --agentconfigs
         _rule(QUEUE_GROUP, ["multikueueclusters/status"], ("patch",)),
     ]
 
