@@ -25,7 +25,7 @@ from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.limits import NoLimits
 from shoal.local.nodes.runtime.shim import kernel, private
 from shoal.local.nodes.sandbox import Sandbox, ownspace, views
-from shoal.local.nodes.sandbox.loopback import LoopbackSandbox
+from shoal.local.nodes.sandbox.loopback import LoopbackSandbox, MountsSandbox
 from shoal.local.nodes.sandbox.netns import NetnsSandbox
 from tests.attacks.attack import Room, Succeeded, Unable
 from tests.patience import PATIENCE
@@ -128,7 +128,7 @@ async def world(sandbox: Sandbox, view: str, folder: Path, hides: bool) -> list[
         (folder / "script").mkdir()
         shutil.copy(SCRIPT, folder / "script" / "hostile.py")
         environment = {"LOOK_FOR": mark[::-1], "LOOK_IN": str(folder / "state")}
-        if sandbox.isolates:
+        if sandbox.roots:
             environment["OWN_ROOT"] = "1"
         hostile = pod(
             "hostile",
@@ -159,6 +159,13 @@ def main(sandbox: str, view: str, folder: Path, *options: str) -> None:
                 sys.exit(3)
             outward = ownspace.enter(pods, 0).outward
         made: Sandbox = NetnsSandbox(name, None, outward)
+    elif sandbox == "mounts":
+        if os.geteuid() != 0:
+            if not ownspace.permitted(network=False):
+                print("user namespaces are not allowed here", file=sys.stderr)
+                sys.exit(3)
+            ownspace.enter_mounts(pods)
+        made = MountsSandbox(name, None, pods)
     else:
         if view and not views._works(view):
             print(f"this machine does not allow {view}", file=sys.stderr)
@@ -193,6 +200,8 @@ def room(name: str, sandbox: str, view: str, user: int) -> Room:
 ROOMS = (
     room("the machine, as a pod of root in netns", "netns", "", 0),
     room("the machine, as a pod of an ordinary user in netns", "netns", "", NOBODY),
+    room("the machine, as a pod of root in mounts", "mounts", "", 0),
+    room("the machine, as a pod of an ordinary user in mounts", "mounts", "", NOBODY),
     room("the machine, as a pod of root in loopback (mounts)", "loopback", views.MOUNTS, 0),
     room("the machine, as a pod of root in loopback (Landlock)", "loopback", views.LANDLOCK, 0),
     room("the machine, as a pod of an ordinary user in loopback (mounts)", "loopback", views.USER_MOUNTS, NOBODY),

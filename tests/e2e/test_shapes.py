@@ -1,7 +1,7 @@
-"""RayJobs as KubeRay's samples shape them, without a queue, on a machine with room for one at a time: in each sandbox.
+"""RayJobs as KubeRay's samples shape them, without a queue, in each sandbox.
 
-A script from a ConfigMap whose submitter is deleted while the job runs, and an interactive job that waits for its turn
-and is submitted by hand. Plain, sidecar, HTTP and autoscaled shapes are in `tests/integration/ray/test_real_ray.py`.
+On a machine with room for one at a time: a script from a ConfigMap whose submitter is deleted while the job runs, and
+an interactive job that waits for its turn and is submitted by hand. Side by side: plain, sidecar, HTTP, autoscaled.
 """
 
 from __future__ import annotations
@@ -32,11 +32,31 @@ print("the script ended", flush=True)
 IN_THE_HEAD = "ray job submit --address http://127.0.0.1:8265 --submission-id by-hand --no-wait -- echo said by hand"
 
 
+COUNT = """python -c "
+import ray
+ray.init()
+where = ray.get(ray.remote(num_cpus=1)(lambda: ray.get_runtime_context().get_node_id()).remote())
+print('it ran', 'on a worker' if where != ray.get_runtime_context().get_node_id() else 'on the head')
+" """
+
+
+def container(name: str, memory: str = "2Gi") -> dict:
+    size = {"cpu": "1", "memory": memory}
+    return {"name": name, "image": "rayproject/ray:2.60.0", "resources": {"limits": size, "requests": size}}
+
+
 def cluster(**head: object) -> dict:
-    size = {"cpu": "1", "memory": "2Gi"}
-    container = {"name": "ray-head", "image": "rayproject/ray:2.60.0", "resources": {"limits": size, "requests": size}}
     mounts = {"volumeMounts": [{"name": "code", "mountPath": "/home/ray/samples"}]} if "volumes" in head else {}
-    return {"headGroupSpec": {"template": {"spec": {"containers": [{**container, **mounts}], **head}}}}
+    return {"headGroupSpec": {"template": {"spec": {"containers": [{**container("ray-head"), **mounts}], **head}}}}
+
+
+def with_worker(autoscaled: bool = False) -> dict:
+    """Work is for the worker alone; an autoscaled cluster begins without it."""
+    found = {**cluster(), **({"enableInTreeAutoscaling": True} if autoscaled else {})}
+    found["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
+    count = {"replicas": 0 if autoscaled else 1, "minReplicas": 0 if autoscaled else 1, "maxReplicas": 1}
+    template = {"spec": {"containers": [container("ray-worker", "1Gi")]}}
+    return {**found, "workerGroupSpecs": [{"groupName": "small", **count, "rayStartParams": {}, "template": template}]}
 
 
 def ray_job(name: str, spec: dict) -> dict:
@@ -58,6 +78,10 @@ def script() -> tuple[dict, dict]:
 def interactive() -> dict:
     spec = {"submissionMode": "InteractiveMode", "rayClusterSpec": cluster()}
     return ray_job("by-hand", spec)
+
+
+def of_mode(name: str, mode: str, rays: dict) -> dict:
+    return ray_job(name, {"submissionMode": mode, "entrypoint": COUNT, "rayClusterSpec": rays})
 
 
 def create(machine: Machine, *objects: dict) -> None:
@@ -93,5 +117,30 @@ def test_a_script_and_an_interactive_job_run_one_after_the_other(tmp_path: Path,
         machine.kubectl("exec", head, "-c", "ray-head", "--", "sh", "-c", IN_THE_HEAD)
         machine.kubectl("patch", "rayjob", "by-hand", "--type=merge", "-p", '{"spec":{"jobId":"by-hand"}}')
         machine.wait("rayjob/by-hand", "jsonpath={.status.jobStatus}=SUCCEEDED")
+    finally:
+        machine.down()
+
+
+@pytest.mark.parametrize("sandbox", ["netns", "loopback"])
+def test_plain_sidecar_http_and_autoscaled_jobs_run_side_by_side(tmp_path: Path, sandbox: str) -> None:
+    machine = Machine("modes", tmp_path)
+    machine.up("--sandbox", sandbox, "--node", "name=node,cpu=12,memory=24Gi")
+    jobs = {
+        "plain": of_mode("plain", "K8sJobMode", with_worker()),
+        "sidecar": of_mode("sidecar", "SidecarMode", cluster()),
+        "http": of_mode("http", "HTTPMode", cluster()),
+        "autoscaled": of_mode("autoscaled", "K8sJobMode", with_worker(autoscaled=True)),
+    }
+    try:
+        create(machine, *jobs.values())
+        found = {}
+        for name in jobs:
+            machine.wait(f"rayjob/{name}", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=300)
+            found[name] = machine.get("rayjob", name)["status"]
+        assert {name: one["jobStatus"] for name, one in found.items()} == dict.fromkeys(jobs, "SUCCEEDED")
+        assert "it ran on a worker" in machine.kubectl("logs", "job/plain")
+        assert "it ran on a worker" in machine.kubectl("logs", "job/autoscaled")
+        head = machine.names("pods", f"ray.io/cluster={found['sidecar']['rayClusterName']},ray.io/node-type=head")[0]
+        assert "it ran on the head" in machine.kubectl("logs", head, "-c", "ray-job-submitter")
     finally:
         machine.down()

@@ -20,7 +20,7 @@ from shoal.local.nodes.runtime.limits import find_limits
 from shoal.local.nodes.runtime.logs import LogOptions
 from shoal.local.nodes.runtime.pod import PodRun
 from shoal.local.nodes.runtime.shim import kernel
-from shoal.local.nodes.sandbox.loopback import LoopbackSandbox
+from shoal.local.nodes.sandbox.loopback import LoopbackSandbox, MountsSandbox
 from shoal.local.nodes.sandbox.netns import NetnsSandbox
 from tests.patience import PATIENCE
 
@@ -123,6 +123,12 @@ async def isolated(tmp_path: Path) -> AsyncIterator[Machine]:
 
 
 @pytest.fixture
+async def rooted(tmp_path: Path) -> AsyncIterator[Machine]:
+    async for found in _machine("mounts", tmp_path):
+        yield found
+
+
+@pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
     async for found in _machine("loopback", tmp_path):
         yield found
@@ -131,9 +137,12 @@ async def plain(tmp_path: Path) -> AsyncIterator[Machine]:
 async def _machine(kind: str, directory: Path) -> AsyncIterator[Machine]:
     if kind == "netns" and not machine.may_use_namespaces():
         pytest.skip("network namespaces need root")
+    if kind == "mounts" and not machine.may_use_mounts():
+        pytest.skip("mount namespaces need root")
     things = Things()
     name = f"test@{directory}"
-    sandbox = NetnsSandbox(name) if kind == "netns" else LoopbackSandbox(name, None, directory / "pods")
+    shared = MountsSandbox if kind == "mounts" else LoopbackSandbox
+    sandbox = NetnsSandbox(name) if kind == "netns" else shared(name, None, directory / "pods")
     host = PodHost(
         directory=directory,
         sandbox=sandbox,

@@ -207,7 +207,7 @@ async def test_readiness_follows_the_probe(one_machine: Machine) -> None:
         container={"readinessProbe": probe, "volumeMounts": [{"name": "flag", "mountPath": "/flag"}]},
         volumes=[{"name": "flag", "hostPath": {"path": str(flag)}}],
     )
-    if not one_machine.host.sandbox.isolates:
+    if not one_machine.host.sandbox.roots:
         probe["exec"]["command"][2] = str(flag / "up")  # type: ignore[index]
     run = one_machine.start(manifest)
     await until(lambda: "running" in state(run))

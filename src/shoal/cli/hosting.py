@@ -63,7 +63,7 @@ def make_agent(
     host = PodHost(
         directory=home.runtime,
         private=(*private_paths(home, credentials), memory),
-        view="" if sandbox.isolates else views.best(),
+        view="" if sandbox.roots else views.best(),
         sandbox=sandbox,
         sources=ApiSources(client, allocatable, api, certificate, binds_claims=binds_claims),
         images=images,

@@ -19,7 +19,7 @@ from shoal.kube.clock import SystemClock
 from shoal.kube.errors import NotFound
 from shoal.kube.kubeconfig import load
 from shoal.local.home import DEFAULT_NAME, Home
-from shoal.local.settings import parse_node
+from shoal.local.settings import SANDBOXES, parse_node
 from shoal.local.shapes import RuntimeName
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,9 +42,7 @@ def serving(command: F) -> F:
             click.option(
                 "--runtime", type=click.Choice(["process", "simulated"]), default="process", show_default=True
             ),
-            click.option(
-                "--sandbox", type=click.Choice(["auto", "netns", "loopback"]), default="auto", show_default=True
-            ),
+            click.option("--sandbox", type=click.Choice(SANDBOXES), default="auto", show_default=True),
             click.option(
                 "--image",
                 "images",

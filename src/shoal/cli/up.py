@@ -29,7 +29,16 @@ from shoal.local.images import parse_mapping
 from shoal.local.load import check_base_load
 from shoal.local.nodes.sandbox import ownspace, views
 from shoal.local.nodes.sandbox.ownspace import OwnSpace
-from shoal.local.settings import LocalSettings, Pool, check_names, parse_base_load, parse_node, parse_pool, read_file
+from shoal.local.settings import (
+    SANDBOXES,
+    LocalSettings,
+    Pool,
+    check_names,
+    parse_base_load,
+    parse_node,
+    parse_pool,
+    read_file,
+)
 from shoal.local.shapes import NodeShape, RuntimeName
 
 if TYPE_CHECKING:
@@ -91,9 +100,9 @@ def check_packages() -> None:
 )
 @click.option(
     "--sandbox",
-    type=click.Choice(["auto", "netns", "loopback"]),
+    type=click.Choice(SANDBOXES),
     default=None,
-    help="Isolation of pods: network namespaces or loopback addresses.",
+    help="Isolation of pods: network namespaces, loopback addresses with mounts, or loopback addresses alone.",
 )
 @click.option(
     "--image",
@@ -197,10 +206,17 @@ def command(
 
 def _own_space(home: Home, settings: LocalSettings, port: int, page_port: int | None) -> OwnSpace | None:
     """Namespaces of our own for a user without rights, where they are allowed and were not refused."""
-    if settings.sandbox == "loopback" or settings.runtime == "simulated" or machine.may_use_namespaces():
+    if settings.runtime == "simulated":
         return None
-    if not machine.may_have_own_namespaces():
-        return None
+    chosen = machine.best_sandbox() if settings.sandbox == "auto" else settings.sandbox
+    if chosen == "netns" and not machine.may_use_namespaces() and machine.may_have_own_namespaces():
+        return _own_networks(home, port, page_port)
+    if chosen == "mounts" and not machine.may_use_mounts() and machine.may_have_own_mounts():
+        ownspace.enter_mounts(home.runtime / "pods")
+    return None
+
+
+def _own_networks(home: Home, port: int, page_port: int | None) -> OwnSpace:
     try:
         return ownspace.enter(home.runtime / "pods", port or home.last_port(), page_port)
     except OSError as error:
@@ -285,8 +301,7 @@ def _warn_if_trusted(settings: LocalSettings) -> None:
     """Where nothing keeps pods from the cluster's credentials, the user must know."""
     if settings.runtime == "simulated" or views.best():
         return
-    isolated = machine.may_use_namespaces() or machine.may_have_own_namespaces()
-    if settings.sandbox == "loopback" or not isolated:
+    if settings.sandbox == "loopback" or machine.best_sandbox() == "loopback":
         click.echo(f"warning: {views.TRUSTED}", err=True)
 
 
@@ -311,8 +326,9 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     cluster, started = LocalCluster(home, settings, space, audit_log, page_port), False
     try:
-        await cluster.start(port)
-        started = True
+        started = await _started(cluster, port, stop)
+        if not started:
+            return
         was_shared = kubeconfigs.shared(kubeconfigs.user_file())
         added = kubeconfigs.add(home.kubeconfig, home.context) if not no_kubeconfig else None
         home.remember(kubeconfig=str(added or ""))  # `shoal down` may be typed where KUBECONFIG names another file
@@ -343,6 +359,20 @@ async def _run(
 
 def _named(home: Home) -> str:
     return "" if home.name == DEFAULT_NAME else f" --name {home.name}"
+
+
+async def _started(cluster: LocalCluster, port: int, stop: asyncio.Event) -> bool:
+    """Until it is ready; False when it is told to stop before that."""
+    starting, stopping = asyncio.ensure_future(cluster.start(port)), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+        return starting.done()
+    finally:
+        for one in (starting, stopping):
+            one.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
 
 
 async def _status_line(cluster: LocalCluster, stop: asyncio.Event) -> None:

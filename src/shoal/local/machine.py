@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import shutil
@@ -14,8 +13,7 @@ import msgspec
 
 from shoal.local.nodes.runtime.devices import find_gpus
 from shoal.local.nodes.runtime.limits import CGROUP
-
-CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x40000000, 0x20000000
+from shoal.local.nodes.sandbox import ownspace, trials
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -46,29 +44,35 @@ def capacity() -> dict[str, str]:
     return found
 
 
-def may_unshare(flags: int) -> bool:
-    """Whether a process of ours gets these namespaces; tried in a child."""
-    pid = os.fork()
-    if pid == 0:
-        libc = ctypes.CDLL(None, use_errno=True)
-        os._exit(0 if libc.unshare(flags) == 0 else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
 def may_use_namespaces() -> bool:
-    """Root's namespaces, and the library that joins their networks."""
-    return sys.platform == "linux" and knows_netlink() and may_unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID)
+    """Root's namespaces, networks among them, and the library that joins these."""
+    return knows_netlink() and trials.changes_network() and trials.own_root(network=True)
+
+
+def may_use_mounts() -> bool:
+    """Root's namespaces but for networks."""
+    return sys.platform == "linux" and trials.own_root()
 
 
 def knows_netlink() -> bool:
-    return importlib.util.find_spec("pyroute2") is not None
+    return sys.platform == "linux" and importlib.util.find_spec("pyroute2") is not None
 
 
 def may_have_own_namespaces() -> bool:
     """Whether a user without rights gets a user namespace in which those of root are allowed."""
-    from shoal.local.nodes.sandbox import ownspace
+    return knows_netlink() and ownspace.permitted()
 
-    return sys.platform == "linux" and knows_netlink() and ownspace.permitted()
+
+def may_have_own_mounts() -> bool:
+    """The same but for networks."""
+    return sys.platform == "linux" and ownspace.permitted(network=False)
+
+
+def best_sandbox() -> str:
+    """What `auto` means here."""
+    if may_use_namespaces() or may_have_own_namespaces():
+        return "netns"
+    return "mounts" if may_use_mounts() or may_have_own_mounts() else "loopback"
 
 
 def sandbox_finding() -> Finding:
@@ -79,14 +83,25 @@ def sandbox_finding() -> Finding:
     if may_have_own_namespaces():
         detail = "netns: own network, PID and mount namespaces inside a user namespace, without rights"
         return Finding("sandbox", True, detail)
+    block = "an address of 127.0.0.0/8 and a port block per pod"
+    if best_sandbox() == "mounts":
+        detail = f"mounts: own PID and mount namespaces; {block}"
+        return Finding("sandbox", False, detail, f"for standard ports: {_no_networks()}")
+    detail = f"loopback: {block}; needs no rights"
     missing = (
-        'pyroute2 is missing: pip install "shoal-ray[local]"'
-        if not knows_netlink()
-        else "neither root nor user namespaces: run as root, or allow unprivileged user namespaces (sysctl "
+        "neither root nor user namespaces: run as root, or allow unprivileged user namespaces (sysctl "
         "user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
     )
-    detail = "loopback: an address of 127.0.0.0/8 and a port block per pod; needs no rights"
     return Finding("sandbox", False, detail, f"for standard ports and mount paths: {missing}")
+
+
+def _no_networks() -> str:
+    """Why there are no network namespaces where there are others."""
+    if not knows_netlink():
+        return 'pyroute2 is missing: pip install "shoal-ray[local]"'
+    if not trials.changes_network() and os.geteuid() == 0:
+        return "this root may not change the network: allow CAP_NET_ADMIN"
+    return "the kernel gives no network namespaces, or no bridge in them (sysctl user.max_net_namespaces)"
 
 
 _PARTS = (
@@ -108,11 +123,13 @@ _PARTS = (
         "containers see every process of your user",
     ),
 )
-"""What the netns sandbox gives and what its lack costs, part by part."""
+"""What a sandbox gives and what its lack costs, part by part."""
 
 
-def part_findings(isolates: bool) -> list[Finding]:
-    return [Finding(name, isolates, given if isolates else cost) for name, given, cost in _PARTS]
+def part_findings(sandbox: str) -> list[Finding]:
+    given = {"netns": ("own network", "own files", "own processes"), "mounts": ("own files", "own processes")}
+    had = given.get(sandbox, ())
+    return [Finding(name, name in had, good if name in had else cost) for name, good, cost in _PARTS]
 
 
 def view_finding() -> Finding:
@@ -125,10 +142,12 @@ def view_finding() -> Finding:
     return Finding("pods and credentials", bool(view), detail, advice)
 
 
-def outside_finding() -> Finding:
-    """How pods of the netns sandbox get to other networks."""
+def outside_finding(sandbox: str) -> Finding:
+    """How pods get to other networks."""
     from shoal.local.nodes.sandbox import nat
 
+    if sandbox != "netns":
+        return Finding("way out", True, "pods use the machine's own network")
     why = nat.obstacle() if may_use_namespaces() else "only root can translate addresses"
     detail = "pods are routed to other networks" if not why else "pods reach other networks through HTTPS_PROXY only"
     return Finding("way out", not why, detail, f"for a route: {why}")
@@ -152,6 +171,7 @@ def findings() -> list[Finding]:
     ray = importlib.util.find_spec("ray") is not None
     overlay = "overlay" in _text("/proc/filesystems")
     sandbox = sandbox_finding()
+    name = sandbox.detail.partition(":")[0]
     found = [
         Finding("Linux", sys.platform == "linux", sys.platform, "pods as processes need Linux", required=True),
         Finding(
@@ -164,9 +184,9 @@ def findings() -> list[Finding]:
             'pods of Ray images will not start: pip install "shoal-ray[local]"',
         ),
         sandbox,
-        *part_findings(sandbox.good),
+        *part_findings(name),
         view_finding(),
-        outside_finding(),
+        outside_finding(name),
         Finding(
             "overlay file system",
             overlay,

@@ -20,6 +20,9 @@ from shoal.local.images import parse_mapping
 from shoal.local.shapes import NodeShape, RuntimeName
 
 T = TypeVar("T")
+
+SANDBOXES = ("auto", "netns", "mounts", "loopback")
+"""How pods can be kept apart, best first."""
 _Choice = TypeVar("_Choice", bound=str)
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -175,7 +178,7 @@ def _settings(found: dict[str, Any]) -> LocalSettings:
         else {},
         images=dict(_at("images", parse_mapping, f"{name}={to}") for name, to in _mapping(found, "images").items()),
         runtime=runtime,
-        sandbox=_one_of(found.get("sandbox") or "auto", "sandbox", ("auto", "netns", "loopback")),
+        sandbox=_one_of(found.get("sandbox") or "auto", "sandbox", SANDBOXES),
         idle_seconds=_seconds(found, "idleSeconds"),
         booking_seconds=_seconds(found, "bookingSeconds"),
         durability=_one_of(found.get("durability") or "full", "durability", ("full", "normal")),

@@ -446,6 +446,7 @@ def test_a_drained_raylet_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
 def test_doctor_says_what_each_missing_part_of_the_sandbox_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "may_use_namespaces", lambda: False)
     monkeypatch.setattr(machine, "may_have_own_namespaces", lambda: False)
+    monkeypatch.setattr(machine, "best_sandbox", lambda: "loopback")
     found = {one.name: one for one in machine.findings()}
     assert not found["sandbox"].good and "user namespaces" in found["sandbox"].advice
     assert "/tmp is shared" in found["own files"].detail

@@ -311,7 +311,7 @@ class ContainerRun:
 
     def _shared_processes(self) -> tuple[int, int] | None:
         """Whose processes a debugger sees beside its own, where there are PID namespaces."""
-        if self._target is None or not self.host.sandbox.isolates:
+        if self._target is None or not self.host.sandbox.roots:
             return None
         target = self._target()
         first = target.first if target is not None else None

@@ -1,7 +1,7 @@
-"""A container's plan in the loopback sandbox, where there are no namespaces: paths and ports mapped instead of mounted.
+"""A container's plan where pods share the machine's network: ports mapped, and paths too where nothing can be mounted.
 
 Mount paths in the command line, the environment and the working directory are replaced by the directories behind them.
-A path that a program has built in is not seen; the netns sandbox has no such limit.
+A path that a program has built in is not seen; the netns and mounts sandboxes have no such limit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from shoal.local.nodes.runtime.sources import ConfigError
 from shoal.local.nodes.sandbox import Sandbox, SandboxAddress
 from shoal.local.nodes.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
+SHOWN = "/run/shoal"
+"""Where a container with a root of its own finds what its `ray` command needs."""
+
 _SERVICE = re.compile(r"(?<![\w.\-])([a-z0-9][-a-z0-9.]*\.svc\.cluster\.local)(?::(\d+))?(?![\w.\-])")
 _SHORT = re.compile(r"(?<![\w.\-])([a-z][-a-z0-9]*(?:\.[a-z0-9][-a-z0-9]*){0,2}):(\d+)(?![\w.\-])")
 _LOCALHOST = re.compile(r"(?<![\w.\-])(?:127\.0\.0\.1|localhost):(\d+)(?!\d)")
 
 
-def adapt(
+def map_paths(
     plan: RunPlan,
     address: SandboxAddress,
     directory: Path,
@@ -36,11 +39,9 @@ def adapt(
     mounts: list[Json],
     sandbox: Sandbox,
     container: Json,
-    namespace: str,
 ) -> None:
-    """Change the plan in place."""
+    """Where nothing can be mounted: paths by what is behind them, and directories of the pod's own for the rest."""
     assert isinstance(sandbox, LoopbackSandbox)
-    pod = directory.parent.parent.parent
     paths = [(mount["target"], _source(mount)) for mount in mounts]
     message = directory / "termination-log"
     message.touch()
@@ -54,30 +55,58 @@ def adapt(
     plan.env.update(HOME=str(home), TMPDIR=str(temporary))
     plan.argv = [mapped(word, paths) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
+    plan.env["SHOAL_SCRATCH"] = str(scratch / str(int(directory.name) % 1000))
     plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
-    plan.argv = [real_addresses(word, address, sandbox, namespace) for word in plan.argv]
-    plan.env = {name: real_addresses(value, address, sandbox, namespace) for name, value in plan.env.items()}
-    plan.env.update(
-        SHOAL_POD_DIR=str(sandbox.shared(address)),
-        SHOAL_HOSTS=str(pod / "hosts"),
-        SHOAL_POD_IP=address.ip,
-        SHOAL_PORT_BASE=str(address.port_base),
-        SHOAL_SCRATCH=str(scratch / str(int(directory.name) % 1000)),
-    )
     if image.family == "ray":
-        _ray(plan, address, pod, image)
         _entrypoints(plan, directory)
-        shared = (port["hostPort"] for port in container.get("ports") or () if port.get("hostPort"))
-        plan.env["SHOAL_HOST_PORTS"] = ",".join(map(str, shared))  # the machine's own, where only one pod can have it
     plan.visible = [
         *((_source(mount), bool(mount.get("readonly"))) for mount in mounts),
         (str(message), False),
         (str(home), False),
         (str(scratch), False),
-        (str(sandbox.shared(address).parent), True),
-        (str(sandbox.shared(address)), False),
-        *((str(path), True) for path in (pod / "hosts", pod / "bin", directory / "mounts.json") if path.exists()),
+        *((str(path), True) for path in (directory / "mounts.json",) if path.exists()),
     ]
+
+
+def map_ports(
+    plan: RunPlan,
+    address: SandboxAddress,
+    directory: Path,
+    image: Image,
+    sandbox: Sandbox,
+    container: Json,
+    namespace: str,
+) -> None:
+    """On the machine's own network: addresses and ports as they really are, and a `ray` command that knows them."""
+    assert isinstance(sandbox, LoopbackSandbox)
+    pod = directory.parent.parent.parent
+    shared = sandbox.shared(address)
+    peers = Path(SHOWN, "peers") if sandbox.roots else shared.parent
+    hosts = Path("/etc/hosts") if sandbox.roots else pod / "hosts"
+    plan.argv = [real_addresses(word, address, sandbox, namespace) for word in plan.argv]
+    plan.env = {name: real_addresses(value, address, sandbox, namespace) for name, value in plan.env.items()}
+    plan.env.update(
+        SHOAL_POD_DIR=str(peers / address.pod_id),
+        SHOAL_HOSTS=str(hosts),
+        SHOAL_POD_IP=address.ip,
+        SHOAL_PORT_BASE=str(address.port_base),
+    )
+    needed = [(shared.parent, peers, True), (shared, peers / address.pod_id, False)]
+    if image.family == "ray":
+        programs = Path(SHOWN, "bin") if sandbox.roots else pod / "bin"
+        if _ray(plan, address, pod / "bin", image):
+            plan.env["PATH"] = f"{programs}:{plan.env['PATH']}"
+            needed.append((pod / "bin", programs, True))
+        plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
+        machines = (port["hostPort"] for port in container.get("ports") or () if port.get("hostPort"))
+        plan.env["SHOAL_HOST_PORTS"] = ",".join(map(str, machines))  # where only one pod can have it
+    if sandbox.roots:
+        plan.mounts += [
+            {"source": str(source), "target": str(target), "readonly": readonly} for source, target, readonly in needed
+        ]
+    else:
+        needed.append((hosts, hosts, True))
+        plan.visible += [(str(source), readonly) for source, _, readonly in needed if source.exists()]
 
 
 def _entrypoints(plan: RunPlan, directory: Path) -> None:
@@ -85,20 +114,20 @@ def _entrypoints(plan: RunPlan, directory: Path) -> None:
     listed = directory / "mounts.json"
     listed.write_text(json.dumps(plan.paths))
     plan.env["SHOAL_MOUNTS"] = str(listed)
-    plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
 
 
-def _ray(plan: RunPlan, address: SandboxAddress, pod: Path, image: Image) -> None:
+def _ray(plan: RunPlan, address: SandboxAddress, programs: Path, image: Image) -> bool:
+    """Put our `ray` where it comes before the image's; False when the image has none."""
     real = next((os.path.join(d, "ray") for d in image.path.split(":") if os.path.exists(os.path.join(d, "ray"))), "")
     if not real:
-        return
-    entry = pod / "bin" / "ray"
-    entry.parent.mkdir(exist_ok=True)
+        return False
+    programs.mkdir(exist_ok=True)
+    entry = programs / "ray"
     entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{rayentry.__file__}" ray "{real}" "$@"\n')
     entry.chmod(0o755)
-    plan.env["PATH"] = f"{entry.parent}:{plan.env['PATH']}"
     plan.env["DASHBOARD_METRIC_PORT"] = str(address.port_base + DASHBOARD_METRICS)
     plan.env["AUTOSCALER_METRIC_PORT"] = str(address.port_base + AUTOSCALER_METRICS)
+    return True
 
 
 def real_addresses(text: str, address: SandboxAddress, sandbox: LoopbackSandbox, namespace: str = "") -> str:

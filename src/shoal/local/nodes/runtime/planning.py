@@ -75,25 +75,27 @@ async def plan(
     if memory or cpu_limit(container):
         made.cgroups = host.limits.open(group_name(address, container["name"]), memory)
     made.hidden = [str(path) for path in host.private]
-    if host.sandbox.isolates:
+    if host.sandbox.roots:
         made.gpu_nodes = devices.nodes(given, host.gpus)
         made.root, made.pid_namespace, made.net_namespace = str(directory), True, address.namespace
         made.mounts = [
-            *_own_mounts(directory, pod, container),
+            *_own_mounts(directory, pod, container, host.sandbox.isolates),
             *_hidden_programs(image),
             *volumes.mounts(container, environment),
         ]
     else:
         mounts = volumes.mounts(container, environment)
-        namespace = pod["metadata"].get("namespace", "")
-        loopback.adapt(made, address, directory, image, mounts, host.sandbox, container, namespace)
+        loopback.map_paths(made, address, directory, image, mounts, host.sandbox, container)
         made.view = host.view
+    if not host.sandbox.isolates:
+        namespace = pod["metadata"].get("namespace", "")
+        loopback.map_ports(made, address, directory, image, host.sandbox, container, namespace)
     return made
 
 
 def _take_identity(made: RunPlan, host: PodHost, pod: Json, container: Json, image: Image) -> None:
     """The security context, and an event that says what of it does not hold here."""
-    who, refusal = security.identity(pod, container, image, host.sandbox.isolates)
+    who, refusal = security.identity(pod, container, image, host.sandbox.roots)
     if refusal:
         host.announce(pod, "Warning", "SecurityContextIgnored", f"container {container['name']}: {refusal}")
     made.user, made.group, made.groups = who.user, who.group, who.groups
@@ -183,7 +185,7 @@ def _home(image: Image) -> str:
     return RAY_HOME if image.family == "ray" else "/"
 
 
-def _own_mounts(directory: Path, pod: Json, container: Json) -> list[Json]:
+def _own_mounts(directory: Path, pod: Json, container: Json, own_network: bool) -> list[Json]:
     """A /tmp of its own, the pod's names, and the place for a last message."""
     scratch = directory / "tmp"
     scratch.mkdir(exist_ok=True)
@@ -196,9 +198,10 @@ def _own_mounts(directory: Path, pod: Json, container: Json) -> list[Json]:
         {"source": str(directory.parent.parent.parent / "hosts"), "target": "/etc/hosts"},
         {"source": str(message), "target": container.get("terminationMessagePath") or "/dev/termination-log"},
     ]
-    if not pod["spec"].get("hostNetwork"):  # on the machine's network the machine's name servers are asked
+    if own_network and not pod["spec"].get("hostNetwork"):  # on the machine's own, its name servers are asked
         names = directory.parent.parent.parent / "resolv.conf"
         found.append({"source": str(names), "target": "/etc/resolv.conf"})
+    if not pod["spec"].get("hostNetwork"):
         (directory / "hostname").write_text(f"{_host_name(pod)}\n")
         found.append({"source": str(directory / "hostname"), "target": "/etc/hostname"})
     return found

@@ -1,6 +1,6 @@
-"""The `ray` command of a pod in the loopback sandbox, and the wait for Ray's GCS in both.
+"""The `ray` command of a pod in the loopback and mounts sandboxes, and the wait for Ray's GCS in all.
 
-Pods of that sandbox share the machine's network, and Ray's daemons bind the wildcard address. So this entry, first on
+Pods of those share the machine's network, and Ray's daemons bind the wildcard address. So this entry, first on
 the pod's PATH, gives every daemon the pod's own address and ports, and turns the addresses that manifests name (Service
 names, localhost, standard ports) into real ones. Standard library only; run as `python -I -S rayentry.py MODE …`.
 It must never end another pod's Ray: `stop` signals descendants of this pod's own containers alone.
@@ -73,7 +73,8 @@ class RayPod:
         found = self.peers().get(address)
         if found is None:
             return 0, {}
-        return found["base"], written(found["directory"], "ports.json")
+        place = os.path.join(os.path.dirname(self.directory), os.path.basename(found["directory"]))
+        return found["base"], written(place, "ports.json")
 
     def peers(self) -> dict[str, Any]:
         return written(os.path.dirname(self.directory), "peers.json")
@@ -130,7 +131,8 @@ def start_arguments(arguments: list[str], pod: RayPod) -> list[str]:
         recorded[asked] = pod.base + place
         kept.append(f"{flag}={pod.base + place}")
     kept += [f"{flag}={value}" for flag, value in FORCED.items()]
-    kept += [f"--node-ip-address={pod.address}", f"--temp-dir={pod.scratch}"]
+    temporary = pod.scratch or chosen.get("--temp-dir", "/tmp/ray")  # the latter where it is the container's own
+    kept += [f"--node-ip-address={pod.address}", f"--temp-dir={temporary}"]
     if head:
         kept.append(f"--dashboard-host={pod.address}")
     known = written(pod.directory, "ports.json")
@@ -165,6 +167,8 @@ def translate(arguments: list[str], pod: RayPod) -> list[str]:
                 translated[index] = f"{flag}={real_address(value, pod)}"
             elif index + 1 < end:
                 translated[index + 1] = real_address(arguments[index + 1], pod)
+    if arguments[:1] == ["kuberay-autoscaler"] and not any(word.startswith("--gcs-address") for word in arguments):
+        translated.append(f"--gcs-address={real_address('localhost:6379', pod)}")  # else the machine's own address
     return translated
 
 

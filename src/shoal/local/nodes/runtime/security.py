@@ -25,21 +25,21 @@ class ContainerUser(msgspec.Struct, frozen=True, kw_only=True):
     read_only_root: bool = False
 
 
-def identity(pod: Json, container: Json, image: Image, isolated: bool) -> tuple[ContainerUser, str]:
+def identity(pod: Json, container: Json, image: Image, own_root: bool) -> tuple[ContainerUser, str]:
     """What the manifest asks for as far as it can be, and why not where it cannot."""
     whole, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
     user = own.get("runAsUser", whole.get("runAsUser"))
     group = own.get("runAsGroup", whole.get("runAsGroup"))
     extra = [*(whole.get("supplementalGroups") or ()), *([whole["fsGroup"]] if "fsGroup" in whole else ())]
     strict = own.get("allowPrivilegeEscalation") is False
-    read_only = bool(own.get("readOnlyRootFilesystem")) and isolated
+    read_only = bool(own.get("readOnlyRootFilesystem")) and own_root
     plain = ContainerUser(no_new_privileges=strict, read_only_root=read_only)
     if user is None and group is None and not extra:
         return plain, ""
     if user == os.geteuid() and group in (None, os.getegid()) and not extra:
         return plain, ""
-    if not isolated or mapped_users() < 65536 or os.geteuid() != 0:
-        return plain, "only root, in the netns sandbox, can run containers as other users"
+    if not own_root or mapped_users() < 65536 or os.geteuid() != 0:
+        return plain, "only root, in the netns or mounts sandbox, can run containers as other users"
     if user not in (None, 0) and (closed := unreachable(image)):
         return plain, f"user {user} may not enter {closed}, where the environment of this image lies"
     chosen = ContainerUser(

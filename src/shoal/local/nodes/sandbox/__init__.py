@@ -1,6 +1,6 @@
 """How a pod is kept apart from the others: network namespaces where the machine allows, loopback addresses where not.
 
-The pod's lifecycle opens one sandbox per pod and asks it for sockets; all that differs between the two ways is here.
+The pod's lifecycle opens one sandbox per pod and asks it for sockets; all that differs between the ways is here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class SandboxAddress(msgspec.Struct, frozen=True):
 class Sandbox(Protocol):
     name: str
     isolates: bool
-    """Whether pods get namespaces of their own: standard ports, mount paths, a PID namespace."""
+    """Whether pods get a network of their own: standard ports."""
+    roots: bool
+    """Whether containers get a root of their own: mount paths, /tmp, users, a PID namespace."""
 
     lookup: Callable[[str], list[str] | None]
     """Addresses of a cluster name, set by the agent; None for names that are not the cluster's."""

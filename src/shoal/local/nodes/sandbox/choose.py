@@ -7,21 +7,26 @@ from pathlib import Path
 from shoal.errors import BadInput, ShoalError
 from shoal.local import machine
 from shoal.local.nodes.sandbox import Sandbox
-from shoal.local.nodes.sandbox.loopback import LoopbackSandbox
+from shoal.local.nodes.sandbox.loopback import LoopbackSandbox, MountsSandbox
 from shoal.local.nodes.sandbox.netns import NetnsSandbox
 from shoal.local.nodes.sandbox.outward import Outward
+from shoal.local.settings import SANDBOXES
 
 
 def choose_sandbox(
     wanted: str, cluster: str, api: tuple[str, int] | None, pods: Path, outward: Outward | None = None
 ) -> Sandbox:
-    """`auto`, `netns` or `loopback`."""
-    if wanted not in ("auto", "netns", "loopback"):
-        raise BadInput(f"sandbox {wanted!r} must be auto, netns or loopback")
-    able = machine.may_use_namespaces() if wanted != "loopback" else False
-    if wanted == "netns" and not able:
+    """`auto`, `netns`, `mounts` or `loopback`."""
+    if wanted not in SANDBOXES:
+        raise BadInput(f"sandbox {wanted!r} must be auto, netns, mounts or loopback")
+    if wanted in ("auto", "netns") and machine.may_use_namespaces():
+        return NetnsSandbox(cluster, api, outward)
+    if wanted in ("auto", "mounts") and machine.may_use_mounts():
+        return MountsSandbox(cluster, api, pods)
+    if wanted not in ("auto", "loopback"):
+        kind = "network" if wanted == "netns" else "mount"
         raise ShoalError(
-            "this machine does not allow network namespaces: shoal doctor says what is missing; "
+            f"this machine does not allow {kind} namespaces: shoal doctor says what is missing; "
             "or use --sandbox loopback"
         )
-    return NetnsSandbox(cluster, api, outward) if able else LoopbackSandbox(cluster, api, pods)
+    return LoopbackSandbox(cluster, api, pods)

@@ -48,6 +48,7 @@ class LoopbackSandbox:
 
     name = "loopback"
     isolates = False
+    roots = False
 
     def __init__(self, cluster: str, api: tuple[str, int] | None = None, pods: Path | None = None) -> None:
         self.api = api
@@ -67,7 +68,8 @@ class LoopbackSandbox:
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
 
     async def start(self) -> None:
-        claim(self.scratch_root.parent)
+        if not self.roots:  # a container with a root of its own has its own /tmp
+            claim(self.scratch_root.parent)
 
     async def stop(self) -> None:
         self._relayed.close()
@@ -247,6 +249,13 @@ class LoopbackSandbox:
                 self._next_block = (self._next_block + step + 1) % blocks
                 return base
         raise NoAddress(f"no block of {BLOCK} free ports left between {FIRST_PORT} and {LAST_PORT}; remove pods")
+
+
+class MountsSandbox(LoopbackSandbox):
+    """The same network, for containers with a root of their own: where there are mounts but no network namespaces."""
+
+    name = "mounts"
+    roots = True
 
 
 def _written_by_pod(path: Path) -> bytes:

@@ -40,6 +40,7 @@ class NetnsSandbox:
 
     name = "netns"
     isolates = True
+    roots = True
 
     def __init__(self, cluster: str, api: tuple[str, int] | None = None, outward: Outward | None = None) -> None:
         mark = hashlib.sha256(cluster.encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The netns sandbox for ordinary users: the whole cluster moves into a user namespace in which it may do as root.
+"""The netns and mounts sandboxes for ordinary users: the whole cluster moves into a user namespace, where it is root.
 
-`shoal up` calls `enter` before it starts anything. The API server's socket and the broker are made before, in the
-machine's network, so that kubectl reaches the cluster as always and pods get out. A later `shoal up` enters the
-namespaces that the pods of a killed one still hold.
+`shoal up` calls `enter`, or `enter_mounts`, before it starts anything. The API server's socket and the broker are made
+before, in the machine's network, so that kubectl reaches the cluster as always and pods get out. A later `shoal up`
+enters the namespaces that the pods of a killed one still hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shoal.errors import ShoalError
 from shoal.local.nodes.runtime.identity import ProcessIdentity, alive
 from shoal.local.nodes.runtime.process import recorded_identity
-from shoal.local.nodes.sandbox import broker, netlink
+from shoal.local.nodes.sandbox import broker, netlink, trials
 from shoal.local.nodes.sandbox.outward import Brokered, Outward
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
@@ -41,16 +41,15 @@ class CannotEnter(ShoalError):
     """The machine refused the namespaces, although it had allowed them when asked."""
 
 
-def permitted() -> bool:
-    """Whether this user may have a user namespace with a network and mounts of its own; tried in a child."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _make()
-            os._exit(0 if netlink.may_add_bridge("shoaltry") else 1)
-        except BaseException:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+def permitted(network: bool = True) -> bool:
+    """Whether this user may have a user namespace with mounts and, where asked, networks of its own."""
+
+    def attempt() -> None:
+        _make(network)
+        if not trials.own_root(network):
+            raise OSError("no root")
+
+    return trials.works(attempt)
 
 
 def enter(pods: Path, port: int, page_port: int | None = None) -> OwnSpace:
@@ -58,14 +57,7 @@ def enter(pods: Path, port: int, page_port: int | None = None) -> OwnSpace:
     listener = socket.create_server(("127.0.0.1", port), backlog=512)
     page = _page_listener(page_port) if page_port is not None else None
     channel = _start_broker()
-    held = _held_by(pods)
-    try:
-        if held is not None:
-            _join(held)
-        else:
-            _make()
-    except OSError as error:
-        raise CannotEnter(f"the kernel refused a user namespace: {error}; use --sandbox loopback") from error
+    _move(pods, network=True)
     return OwnSpace(listener, Brokered(channel), page)
 
 
@@ -77,22 +69,40 @@ def _page_listener(port: int) -> socket.socket:
         return socket.create_server(("127.0.0.1", 0), backlog=128)
 
 
-def _make() -> None:
+def enter_mounts(pods: Path) -> None:
+    """The same where there are no network namespaces: this process stays in the machine's network."""
+    _move(pods, network=False)
+
+
+def _move(pods: Path, network: bool) -> None:
+    held = _held_by(pods)
+    try:
+        if held is not None:
+            _join(held, ("user", "mnt", "net") if network else ("user", "mnt"))
+        else:
+            _make(network)
+    except OSError as error:
+        raise CannotEnter(f"the kernel refused a user namespace: {error}; use --sandbox loopback") from error
+
+
+def _make(network: bool) -> None:
     user, group = os.geteuid(), os.getegid()
-    _check(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET), "unshare")
+    _check(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | (CLONE_NEWNET if network else 0)), "unshare")
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    if not network:
+        return
     # Network namespaces have their names here. Where the directory is missing only a whole /run of our own can have it.
     _mount("tmpfs", _NAMESPACES if os.path.isdir(_NAMESPACES) else "/run", "tmpfs", 0)
     os.makedirs(_NAMESPACES, exist_ok=True)
     netlink.loopback_up()
 
 
-def _join(other: ProcessIdentity) -> None:
+def _join(other: ProcessIdentity, kinds: tuple[str, ...]) -> None:
     """The namespaces of a pod's outer shim are those that its cluster lived in."""
-    spaces = [os.open(f"/proc/{other.pid}/ns/{space}", os.O_RDONLY) for space in ("user", "mnt", "net")]
+    spaces = [os.open(f"/proc/{other.pid}/ns/{space}", os.O_RDONLY) for space in kinds]
     try:
         if not alive(other):
             raise ProcessLookupError(f"process {other.pid} is gone")

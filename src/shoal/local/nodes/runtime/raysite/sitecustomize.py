@@ -1,15 +1,18 @@
-"""Python in a Ray pod of the loopback sandbox: shell commands find the pod's mounts, servers have the pod's address.
+"""Python in a Ray pod that shares the machine's network: it finds the pod's mounts, and servers have the pod's address.
 
-Ray's head runs a job's entrypoint as a shell command (`python /home/ray/samples/train.py` out of a ConfigMap).
-Nothing is mounted in that sandbox, so the mount paths in the command's text are replaced by the directories behind
-them, however the job was submitted. Pods share the machine's network there, too: what Python binds on all addresses
-(Serve's port 8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost
-from within the pod. Python imports this by its name at every start; it must stay small, work on any Python, and never
-fail. Another `sitecustomize` further along the path is still run.
+Ray's head runs a job's entrypoint as a shell command (`python /home/ray/samples/train.py` out of a ConfigMap), and its
+autoscaler reads the account's token at a path that it has built in. Nothing is mounted in the loopback sandbox, so
+mount paths are replaced by what is behind them: in the text of shell commands, and where Python opens or looks for a
+file. In the mounts sandbox, too, pods share the machine's network: what Python binds on all addresses (Serve's port
+8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost from within the
+pod. Python imports this by its name at every start; it must stay small, work on any Python, and never fail. Another
+`sitecustomize` further along the path is still run.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.machinery
 import json
 import os
 import re
@@ -78,8 +81,62 @@ def _serve_at(servers: LocalServers) -> None:
     plain.bind, plain.connect, plain.connect_ex = bind, connect, connect_ex  # type: ignore[method-assign,assignment]
 
 
+def behind(path: object, paths: list[tuple[str, str]]) -> object:
+    """What lies behind a path that is a mount path or below one; anything else as it is."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if isinstance(text, str):
+        for target, source in sorted(paths, key=lambda pair: -len(pair[0])):
+            if text == target or text.startswith(target + "/"):
+                return source + text[len(target) :]
+    return path
+
+
+def _redirect(owner: object, name: str, paths: list[tuple[str, str]]) -> None:
+    """A function whose first argument is a path, or some of whose arguments are: by what is behind them."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def redirected(*given: object, **named: object) -> object:
+        return original(
+            *(behind(one, paths) for one in given), **{key: behind(one, paths) for key, one in named.items()}
+        )
+
+    setattr(owner, name, redirected)
+
+
+class _Ssl:
+    """Certificates are read by C: the calls that name their files are redirected once `ssl` is imported."""
+
+    def __init__(self, paths: list[tuple[str, str]]) -> None:
+        self.paths = paths
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name != "ssl":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]  # a finder, as far as one is needed
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        original = spec.loader.exec_module  # type: ignore[union-attr]  # a module of the standard library
+
+        def execute(module: object) -> None:
+            original(module)  # type: ignore[arg-type]  # whatever the import system gives
+            for one in ("load_verify_locations", "load_cert_chain"):
+                _redirect(module.SSLContext, one, self.paths)  # type: ignore[attr-defined]
+
+        spec.loader.exec_module = execute  # type: ignore[union-attr,method-assign]
+        return spec
+
+
 def _install(paths: list[tuple[str, str]]) -> None:
+    import builtins
+    import io
     import subprocess
+
+    _redirect(io, "open", paths)
+    builtins.open = io.open
+    for name in ("exists", "isfile", "isdir"):
+        _redirect(os.path, name, paths)
+    _redirect(os, "listdir", paths)
+    sys.meta_path.insert(0, _Ssl(paths))  # type: ignore[arg-type]  # a finder, as far as one is needed
 
     original = subprocess.Popen.__init__
 
