@@ -122,25 +122,27 @@ def test_a_script_and_an_interactive_job_run_one_after_the_other(tmp_path: Path,
 
 
 @pytest.mark.parametrize("sandbox", ["netns", "loopback"])
-def test_plain_sidecar_http_and_autoscaled_jobs_run_side_by_side(tmp_path: Path, sandbox: str) -> None:
+def test_plain_sidecar_http_and_autoscaled_jobs_succeed(tmp_path: Path, sandbox: str) -> None:
+    """Two at a time."""
     machine = Machine("modes", tmp_path)
     machine.up("--sandbox", sandbox, "--node", "name=node,cpu=12,memory=24Gi")
-    jobs = {
-        "plain": of_mode("plain", "K8sJobMode", with_worker()),
-        "sidecar": of_mode("sidecar", "SidecarMode", cluster()),
-        "http": of_mode("http", "HTTPMode", cluster()),
-        "autoscaled": of_mode("autoscaled", "K8sJobMode", with_worker(autoscaled=True)),
-    }
     try:
-        create(machine, *jobs.values())
-        found = {}
-        for name in jobs:
-            machine.wait(f"rayjob/{name}", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=300)
-            found[name] = machine.get("rayjob", name)["status"]
-        assert {name: one["jobStatus"] for name, one in found.items()} == dict.fromkeys(jobs, "SUCCEEDED")
-        assert "it ran on a worker" in machine.kubectl("logs", "job/plain")
-        assert "it ran on a worker" in machine.kubectl("logs", "job/autoscaled")
-        head = machine.names("pods", f"ray.io/cluster={found['sidecar']['rayClusterName']},ray.io/node-type=head")[0]
+        create(machine, of_mode("plain", "K8sJobMode", with_worker()), of_mode("sidecar", "SidecarMode", cluster()))
+        assert succeeded(machine, "plain") and "it ran on a worker" in machine.kubectl("logs", "job/plain")
+        head = machine.names("pods", f"ray.io/cluster={succeeded(machine, 'sidecar')},ray.io/node-type=head")[0]
         assert "it ran on the head" in machine.kubectl("logs", head, "-c", "ray-job-submitter")
+        machine.kubectl("delete", "rayjobs", "--all")
+        grown = of_mode("autoscaled", "K8sJobMode", with_worker(autoscaled=True))
+        create(machine, of_mode("http", "HTTPMode", cluster()), grown)
+        assert succeeded(machine, "http")
+        assert succeeded(machine, "autoscaled") and "it ran on a worker" in machine.kubectl("logs", "job/autoscaled")
     finally:
         machine.down()
+
+
+def succeeded(machine: Machine, name: str) -> str:
+    """The cluster on which this job succeeded."""
+    machine.wait(f"rayjob/{name}", "jsonpath={.status.jobDeploymentStatus}=Complete", seconds=280)
+    status = machine.get("rayjob", name)["status"]
+    assert status["jobStatus"] == "SUCCEEDED"
+    return str(status["rayClusterName"])

@@ -97,7 +97,7 @@ def test_two_of_one_name_are_refused() -> None:
         ("images: {a: 7}", "images: image mapping 'a=7': unknown image '7'"),
         ("images: {a: /nonexistent}", "images: image mapping 'a=/nonexistent': /nonexistent is not a directory"),
         ("gangs: [1]", "gangs must be a mapping"),
-        ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, loopback"),
+        ("sandbox: chroot", "sandbox is 'chroot'; choose from auto, netns, mounts, loopback"),
         ("runtime: docker", "runtime is 'docker'; choose from process, simulated"),
         ("durability: some", "durability is 'some'; choose from full, normal"),
         ("supply: [fit]", r"supply is \['fit'\]; choose from fit, aggregate"),

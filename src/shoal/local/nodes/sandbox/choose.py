@@ -24,9 +24,11 @@ def choose_sandbox(
     if wanted in ("auto", "mounts") and machine.may_use_mounts():
         return MountsSandbox(cluster, api, pods)
     if wanted not in ("auto", "loopback"):
-        kind = "network" if wanted == "netns" else "mount"
         raise ShoalError(
-            f"this machine does not allow {kind} namespaces: shoal doctor says what is missing; "
+            "this machine does not allow network namespaces: shoal doctor says what is missing; "
+            "or use --sandbox loopback"
+            if wanted == "netns"
+            else "this machine does not allow mount namespaces: shoal doctor says what is missing; "
             "or use --sandbox loopback"
         )
     return LoopbackSandbox(cluster, api, pods)
