@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shoal.api.meta import Json
+from shoal.local import machine
 from shoal.local.nodes.runtime import devices
 from shoal.local.nodes.runtime.devices import Gpu, nodes, variables
 from shoal.local.nodes.runtime.processes import ProcessRuntime
@@ -84,3 +86,60 @@ def test_gpus_are_found_without_the_library(tmp_path: Path, monkeypatch: pytest.
     first, second = devices.find_gpus()
     assert (first.minor, first.model, first.memory) == (0, "NVIDIA H200", 143771)
     assert (second.uuid, second.minor, second.memory) == ("GPU-bb", 5, 0)
+
+
+class NoSlice(Exception):
+    """As NVML says that a place holds no slice, or that a GPU cannot be divided."""
+
+
+ANSWERS = {
+    "gpu 0": (b"GPU-5c1e", 0, "NVIDIA A100-SXM4-40GB", 40 << 30, ("slice 0", None, "slice 2")),
+    "gpu 1": (b"GPU-9d20", 1, "NVIDIA A100-SXM4-40GB", 40 << 30, None),
+    "slice 0": (b"MIG-0a11", -1, "NVIDIA A100-SXM4-40GB MIG 3g.20gb", 20 << 30, None),
+    "slice 2": (b"MIG-0a13", -1, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5 << 30, None),
+}
+"""Of a machine with two GPUs, the first of them divided: UUID, minor, name, memory, slices by place."""
+
+
+def divided_library() -> ModuleType:
+    """Answers in the shape that NVML has; not tried on hardware."""
+
+    def places(handle: str) -> tuple[str | None, ...]:
+        found = ANSWERS[handle][4]
+        if found is None:
+            raise NoSlice(handle)
+        return found
+
+    def slice_at(handle: str, place: int) -> str:
+        found = places(handle)[place]
+        if found is None:
+            raise NoSlice(place)
+        return found
+
+    library: Any = ModuleType("pynvml")
+    library.NVMLError, library.NVML_DEVICE_MIG_ENABLE = NoSlice, 1
+    library.nvmlInit = lambda: None
+    library.nvmlDeviceGetCount = lambda: 2
+    library.nvmlDeviceGetHandleByIndex = lambda index: f"gpu {index}"
+    library.nvmlDeviceGetMigMode = lambda handle: [1, 1] if places(handle) else [0, 0]
+    library.nvmlDeviceGetMaxMigDeviceCount = lambda handle: len(places(handle))
+    library.nvmlDeviceGetMigDeviceHandleByIndex = slice_at
+    library.nvmlDeviceGetUUID = lambda handle: ANSWERS[handle][0]
+    library.nvmlDeviceGetMinorNumber = lambda handle: ANSWERS[handle][1]
+    library.nvmlDeviceGetName = lambda handle: ANSWERS[handle][2]
+    library.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(total=ANSWERS[handle][3])
+    return library
+
+
+def test_a_divided_gpu_counts_as_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", divided_library())
+    found = devices.find_gpus()
+    assert [(gpu.number, gpu.uuid, gpu.minor, gpu.memory >> 10) for gpu in found] == [
+        (0, "MIG-0a11", 0, 20),
+        (1, "MIG-0a13", 0, 5),
+        (2, "GPU-9d20", 1, 40),
+    ]
+    assert machine.capacity()["nvidia.com/gpu"] == "3"
+    assert machine.gpu_labels()["nvidia.com/gpu.memory"] == str(5 << 10)
+    assert variables("1", found)["CUDA_VISIBLE_DEVICES"] == "MIG-0a13"
+    assert nodes("1", found)[0] == "nvidia0" and nodes("2", found)[0] == "nvidia1"

@@ -499,6 +499,8 @@ def test_gpus_are_counted_by_the_drivers_library(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pynvml", library)
     assert [gpu.minor for gpu in find_gpus()] == [2, 1, 0] and machine.capacity()["nvidia.com/gpu"] == "3"
     assert "NVIDIA H200 (140 GiB)" in next(one.detail for one in machine.findings() if one.name == "GPUs")
+    labels = {"nvidia.com/gpu.memory": str(140 << 10), "nvidia.com/gpu.product": "NVIDIA-H200"}
+    assert machine.gpu_labels() == labels
 
     def broken() -> None:
         raise RuntimeError("driver not loaded")

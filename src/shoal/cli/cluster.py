@@ -214,7 +214,8 @@ class LocalCluster:
         """As declared, without those that were removed by hand since."""
         nodes = list(self.settings.nodes)
         if not nodes and not self.settings.pools:
-            nodes = [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), runtime=self.settings.runtime)]
+            runtime, labels = self.settings.runtime, machine.gpu_labels()
+            nodes = [NodeShape(name=DEFAULT_NODE, capacity=machine.capacity(), labels=labels, runtime=runtime)]
         return [one for one in nodes if one.name not in self.settings.removed]
 
     async def _remove_nodes(self, declared: set[str]) -> None:

@@ -95,6 +95,8 @@ def _print(told: dict[str, Any], shape: ClusterShape) -> None:
         click.echo()
     for node in told["nodes"][:MOST_NODES]:
         parts = [f"{resource} {usage_bar(resource, one)}" for resource, one in node["amounts"].items()]
+        if "gpuMemory" in node:
+            parts.append(f"{node['gpuMemory']} of memory in each GPU")
         click.echo(show.harmless(f"{node['name']} ({node['state']})  " + "  ".join(parts)))
     if len(told["nodes"]) > MOST_NODES:
         click.echo(f"and {len(told['nodes']) - MOST_NODES} more nodes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -42,6 +43,16 @@ def capacity() -> dict[str, str]:
     if gpus := find_gpus():
         found["nvidia.com/gpu"] = str(len(gpus))
     return found
+
+
+def gpu_labels() -> dict[str, str]:
+    """This machine's GPUs as a node's labels, by the names that clusters with NVIDIA's feature discovery use."""
+    found = find_gpus()
+    if not found:
+        return {}
+    least = min(gpu.memory for gpu in found)
+    product = re.sub(r"[^A-Za-z0-9_.-]+", "-", found[0].model).strip("-_.")[:63]
+    return {"nvidia.com/gpu.memory": str(least), **({"nvidia.com/gpu.product": product} if product else {})}
 
 
 def may_use_namespaces() -> bool:

@@ -16,6 +16,9 @@ from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
+GPU_MEMORY = "nvidia.com/gpu.memory"
+"""Label of a node: MiB of each of its GPUs."""
+
 
 async def queues(client: Client, namespace: str | None) -> list[dict[str, Any]]:
     """LocalQueues: what waits and what was admitted, as their controller counts."""
@@ -118,7 +121,9 @@ def node_row(node: Json, pods: list[Json]) -> dict[str, Any]:
         for resource in sorted(offered)
         if resource != "pods" and (resource in ("cpu", "memory") or "/" in resource)
     }
-    return {"name": node["metadata"]["name"], "state": _state(node), "amounts": amounts, "pods": len(here)}
+    row = {"name": node["metadata"]["name"], "state": _state(node), "amounts": amounts, "pods": len(here)}
+    memory = (node["metadata"].get("labels") or {}).get(GPU_MEMORY)
+    return {**row, "gpuMemory": f"{memory}Mi"} if memory else row
 
 
 def _requested(pods: list[Json], resource: str) -> int:

@@ -1,7 +1,7 @@
 """This machine's GPUs, and how each pod sees its own and no other.
 
 By variables in every sandbox; where pods have a /dev of their own, by the device nodes that lie in it. A declared GPU
-without hardware behind it stays a number, which Ray accepts. MIG slices are not told apart from their GPU.
+without hardware behind it stays a number, which Ray accepts. A GPU that is divided (MIG) counts as its slices.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ FIELDS = "index,uuid,name,memory.total"
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """`number` is NVML's, `minor` that of its node /dev/nvidiaMINOR."""
+    """A GPU, or a slice of one. `number` counts as NVML lists them, `minor` is that of the node /dev/nvidiaMINOR."""
 
     number: int
     uuid: str
@@ -75,19 +76,35 @@ def _by_library() -> tuple[Gpu, ...]:
     import pynvml
 
     pynvml.nvmlInit()
-    found = []
-    for number in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-        found.append(
-            Gpu(
-                number=number,
-                uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-                minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
-                model=_text(pynvml.nvmlDeviceGetName(handle)),
-                memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20,
+    found: list[Gpu] = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        whole = pynvml.nvmlDeviceGetHandleByIndex(index)
+        minor = int(pynvml.nvmlDeviceGetMinorNumber(whole))
+        for handle in [whole] if (slices := _slices(pynvml, whole)) is None else slices:
+            found.append(
+                Gpu(
+                    number=len(found),
+                    uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+                    minor=minor,
+                    model=_text(pynvml.nvmlDeviceGetName(handle)),
+                    memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20,
+                )
             )
-        )
     return tuple(found)
+
+
+def _slices(library: Any, whole: Any) -> list[Any] | None:
+    """The parts of a GPU that is divided; None of one that is not, or cannot be."""
+    try:
+        if library.nvmlDeviceGetMigMode(whole)[0] != library.NVML_DEVICE_MIG_ENABLE:
+            return None
+    except Exception:  # a library or a GPU that knows of no such thing
+        return None
+    found = []
+    for place in range(library.nvmlDeviceGetMaxMigDeviceCount(whole)):
+        with contextlib.suppress(library.NVMLError):  # no slice in this place
+            found.append(library.nvmlDeviceGetMigDeviceHandleByIndex(whole, place))
+    return found
 
 
 def _from_line(line: str) -> Gpu:
