@@ -50,7 +50,7 @@ async def check_server() -> AsyncIterator[Client]:
 
     server = Server(None)
     await server.start()
-    tasks: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Future[Any]] = []
     try:
         client = Client(server.transport(), manager="shoal-check")
         await asyncio.gather(*(client.create(kinds.CRD, one) for one in load_crds()))
@@ -62,7 +62,11 @@ async def check_server() -> AsyncIterator[Client]:
         loop = PlanningLoop(client, PlanningSettings(queues=settings.decisions))
         QueueController(loop, settings)
         tasks.append(asyncio.ensure_future(loop.run()))
-        await loop.ready.wait()
+        ready = asyncio.ensure_future(loop.ready.wait())
+        tasks.append(ready)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            tasks[0].result()  # it ended before it was ready, and says why
         yield client
     finally:
         for task in tasks:
@@ -209,12 +213,10 @@ async def _never(client: Client, made: Json, manifests: list[CheckedManifest]) -
 def _limits(answer: Json) -> str:
     """What is asked and what the queue has, where that is the reason."""
     short = [one for one in answer.get("shortfalls") or () if one.get("resource") and one.get("needed")]
-    parts = [f"{one['needed']} {one['resource']} asked, {_all_of(one)} is the queue's limit" for one in short]
+    parts = [
+        f"{one['needed']} {one['resource']} asked, {one.get('available') or 0} is the queue's limit" for one in short
+    ]
     return "; ".join(dict.fromkeys(parts)) or str(answer.get("message") or "")
-
-
-def _all_of(shortfall: Json) -> str:
-    return str(shortfall.get("available") or "0")
 
 
 def _twice(known: list[tuple[CheckedManifest, Kind]]) -> Iterator[CheckProblem]:

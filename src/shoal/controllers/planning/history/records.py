@@ -6,18 +6,17 @@ nothing wrong: `advanced` goes by the stored row alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
+from shoal.api.gpus import is_gpu
 from shoal.engine.model import Amounts, Gang, PodSet
 
 SECOND = 1_000_000
 Stage = Literal["waiting", "running", "ended"]
 SUCCEEDED, FAILED, REQUEUED, PREEMPTED, DELETED = "Succeeded", "Failed", "Requeued", "Preempted", "Deleted"
-_GPU_SLICE = re.compile(r"/mig-\d+g")
 replace = msgspec.structs.replace
 
 
@@ -83,10 +82,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
-
-
-def is_gpu(resource: str) -> bool:
-    return resource.endswith("gpu") or _GPU_SLICE.search(resource) is not None
 
 
 def amounts_of(pod_sets: Iterable[PodSet]) -> tuple[int, Amounts]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.api import quantity
+from shoal.api.gpus import is_gpu
 from shoal.api.meta import Json
 from shoal.api.quantity import Quantity
 from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import builder
-from shoal.controllers.ray.pods.start_command import is_gpu
 from shoal.controllers.ray.settings import RaySettings
 
 Amounts = dict[str, Quantity]

@@ -12,6 +12,7 @@ import shlex
 from typing import Any
 
 from shoal.api import quantity
+from shoal.api.gpus import is_gpu
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 from shoal.controllers.ray.shell_text import words_of
@@ -24,15 +25,10 @@ ACCELERATORS = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]*", re.ASCII)
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})", re.ASCII)
-_GPU_SLICE = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$", re.ASCII)
 FLAG = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII | re.IGNORECASE)
 """What a start parameter may be called; anything else is refused at validation and never printed."""
 
 ULIMIT = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
-
-
-def is_gpu(resource: str) -> bool:
-    return resource.endswith("gpu") or _GPU_SLICE.search(resource) is not None
 
 
 def parameters(cluster: Json, group: Json, *, is_head: bool, address: str) -> dict[str, str]:
