@@ -43,7 +43,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def small() -> AsyncIterator[Cluster]:
     """Every kind of row; axe-core looks at each element many times."""
     async with running(with_builtin=False) as started:
-        await Scene(started.server, nodes=20, gangs=40).build()
+        await Scene(started.server, nodes=10, gangs=24).build()
         yield started
 
 
@@ -155,7 +155,7 @@ async def test_axe_finds_nothing_serious(
 
 async def gang_path(window: Look) -> str:
     await window.to("/?stage=running")
-    await rows(window, "tbody tr a", 5)
+    await rows(window, "tbody tr a", 3)
     return str(await window.page.locator("tbody tr a").first.get_attribute("href"))
 
 

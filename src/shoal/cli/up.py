@@ -201,7 +201,7 @@ def command(
         return
     page = None if no_page else page_port or home.last_port("page")
     space = _own_space(home, settings, port, page)  # before anything starts a thread
-    asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log, page))
+    asyncio.run(_run(home, settings, port, no_kubeconfig, space, audit_log, page, page_chosen=bool(page_port)))
 
 
 def _own_space(home: Home, settings: LocalSettings, port: int, page_port: int | None) -> OwnSpace | None:
@@ -313,6 +313,8 @@ async def _run(
     space: OwnSpace | None = None,
     audit_log: Path | None = None,
     page_port: int | None = None,
+    *,
+    page_chosen: bool = False,
 ) -> None:
     from shoal.cli.cluster import LocalCluster, quiet_environment, spare_descriptors
 
@@ -343,7 +345,10 @@ async def _run(
             else f"  kubectl --kubeconfig {home.kubeconfig} get nodes"
         )
         if cluster.page is not None:
-            home.remember(page_port=urlsplit(cluster.page.address).port)
+            served = urlsplit(cluster.page.address).port
+            if page_chosen and served != page_port:
+                click.echo(f"warning: port {page_port} cannot be used for the page; another was taken", err=True)
+            home.remember(page_port=served)
             click.echo(f"  shoal open{_named(home)}    the page, in your browser: {cluster.page.address}")
         if added is not None and was_shared:
             click.echo(f"  other users could read {added}; it now holds credentials, so only you may read it (0600)")

@@ -52,6 +52,8 @@ class Board:
         """By UID."""
         self._tasks: asyncio.TaskGroup | None = None
         self._refused: dict[Kind, asyncio.Event] = {}
+        self._asked: set[tuple[str, str]] = set()
+        """Kinds of jobs that were looked for, by apiVersion and kind."""
         self._lent: dict[str, dict[Place, tuple[int, int]]] = {}
         by_owner = {"owner": _owner_uid}
         self._workloads = self._cache(kinds.WORKLOAD, self._workload_changed, indexes=by_owner)
@@ -142,8 +144,12 @@ class Board:
         for uid in _owner_uid(change.new or change.old):
             self._mark("gangs", uid)
         owner = controller_of(change.new or {"metadata": {}})
-        if owner is not None and not any(one.kind == owner.get("kind") for one in self._kinds) and self._tasks:
-            self._tasks.create_task(self._learn(str(owner.get("apiVersion")), str(owner.get("kind"))))
+        if owner is None or self._tasks is None:
+            return
+        named = (str(owner.get("apiVersion")), str(owner.get("kind")))
+        if named not in self._asked and not any(one.kind == named[1] for one in self._kinds):
+            self._asked.add(named)
+            self._tasks.create_task(self._learn(*named))
 
     async def _learn(self, api_version: str, name: str) -> None:
         """A kind of job that another package brings."""

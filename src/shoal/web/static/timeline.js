@@ -38,6 +38,8 @@ export function mount(main) {
     showChips(chips, chosen);
     fill(axis, ticks(from, now, hours));
     rows.show(found.map((row) => placed(row, from, now)));
+    const kept = new Set(found.map((row) => row.id));
+    for (const id of drawn.keys()) if (!kept.has(id)) drawn.delete(id);
     say(none, found.length ? '' : store.loaded ? 'Nothing ran or waited in this time.' : 'Loading …');
     told.update();
   }
