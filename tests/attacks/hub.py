@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from shoal.api import kinds
 from shoal.api.meta import Json
 from tests.attacks.attack import Room, Succeeded
-from tests.unit.appwrapper.test_rights import RBAC, WRAPPERS, grant
+from tests.unit.appwrapper.test_rights import RBAC, WRAPPERS, as_user, grant
 from tests.unit.clusters.build import Town, our_check, town
+from tests.unit.clusters.test_app_wrappers import says
 from tests.unit.clusters.test_creator_rights import WIDGET, submit, wrapper
+from tests.unit.clusters.wrappers import SendingTown, gang, sending_town
 
 
 @asynccontextmanager
@@ -19,6 +21,16 @@ async def world() -> AsyncIterator[Town]:
     async with town("a") as found:
         await grant(found.hub, "bob", "default", WRAPPERS, ("batch", "jobs"))
         found.start_hub()
+        await found.connected()
+        yield found
+
+
+@asynccontextmanager
+async def sending() -> AsyncIterator[SendingTown]:
+    """A hub that sends AppWrappers, and a member whose namespace has never heard of it."""
+    async with sending_town("a", accepted=False) as found:
+        await grant(found.hub, "bob", "default", WRAPPERS, ("", "pods"))
+        found.send()
         await found.connected()
         yield found
 
@@ -55,3 +67,15 @@ async def binding(t: Town) -> str:
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
     body = {**_named("RoleBinding", roleRef=role), "apiVersion": f"{RBAC}/v1"}
     return await sent(t, "binding", body)
+
+
+SENDING_ROOM = Room("the members' namespaces, as a user of a hub that sends AppWrappers", sending)
+
+
+@SENDING_ROOM.attack("a user of the hub", "sends pods into a member's namespace that does not name the hub's")
+async def stranger(t: SendingTown) -> str:
+    await as_user(t.hub, "bob").create(kinds.APP_WRAPPER, gang("loot"), "default")
+    found = await t.hub.until(kinds.APP_WRAPPER, "loot", says("does not take gangs"))
+    if t.wires["a"].sent:
+        raise Succeeded(f"the member got {t.wires['a'].sent}")
+    return str(found["status"]["message"])

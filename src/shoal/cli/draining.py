@@ -6,7 +6,6 @@ The mark is an annotation of the MultiKueueCluster; the hub's controller obeys i
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import click
@@ -24,6 +23,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import NotFound
+from shoal.sdk import queued
 
 SHOWN = 5
 GANGS = (kinds.WORKLOAD, kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
@@ -94,15 +94,7 @@ def cluster_of(gang: Json) -> str:
     status = gang.get("status") or {}
     if holds(gang, "Finished") or status.get("state") in ("Completed", "Failed", "Deleted"):
         return ""
-    return str(status.get("clusterName") or given_cluster(status.get("admission")))
-
-
-def given_cluster(admission: Any) -> str:
-    """The member that is stored with an AppWrapper's admission; a Workload's is another thing, and names none."""
-    try:
-        return str(json.loads(admission).get("cluster") or "") if isinstance(admission, str) else ""
-    except (ValueError, AttributeError):
-        return ""
+    return queued.cluster_of(gang) or queued.given_cluster(gang)
 
 
 def _gangs_in(gangs: list[Cache[Json]], member: str) -> list[str]:

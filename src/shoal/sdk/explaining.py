@@ -65,7 +65,8 @@ async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any]
     from shoal.api.codec import typed
     from shoal.controllers.appwrapper.status import explain
 
-    return await _wrapper(client, kind, obj), explain.is_waiting(typed(obj, AppWrapper))
+    found, cluster = await _wrapper(client, kind, obj), queued.given_cluster(obj)
+    return {**found, **({"cluster": cluster} if cluster else {})}, explain.is_waiting(typed(obj, AppWrapper))
 
 
 def _answered(answer: Json) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Shared by `shoal get` and `shoal why`. Reads what the controllers wrote, with th
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from shoal.api import kinds
@@ -79,6 +80,16 @@ def ran(workload: Json) -> tuple[str, str]:
 def cluster_of(workload: Json | None) -> str:
     """The other cluster that this gang was given to; empty for those that run here."""
     return str(status_of(workload or {}).get("clusterName") or "")
+
+
+def given_cluster(wrapper: Json) -> str:
+    """The other cluster that is stored with the admission of an AppWrapper of v1beta1; a Workload's admission is
+    another thing, and names none."""
+    admission = status_of(wrapper).get("admission")
+    try:
+        return str(json.loads(admission).get("cluster") or "") if isinstance(admission, str) else ""
+    except (ValueError, AttributeError):
+        return ""
 
 
 async def describe(client: Client, job: Json) -> dict[str, Any] | None:

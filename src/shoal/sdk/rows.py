@@ -136,7 +136,7 @@ def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[
     else:
         state, reason = held or queued.ran(workload)
         ended = queued.ended_at(workload)
-    cluster = queued.cluster_of(workload)
+    cluster = queued.cluster_of(workload) or queued.given_cluster(obj)
     if held is None and not ended:
         pending = headline(alone.why_pending(pods), gangs.LONGEST_REASON)
         reason = f"{reason}; {pending}" if pending and state == "Incomplete" else reason or pending
