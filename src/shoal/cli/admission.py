@@ -77,6 +77,7 @@ _CONCERNS_US: list[Json] = [
 """Everything else does not even reach the webhook, so that an outage cannot hold it up."""
 _NOT_DELETED = _CONCERNS_US[:1]
 _LABELLED = "(has({0}.metadata.labels) && 'kueue.x-k8s.io/queue-name' in {0}.metadata.labels)"
+_IS_QUEUED: list[Json] = [*_NOT_DELETED, {"name": "names-a-queue", "expression": _LABELLED.format("object")}]
 _IS_OR_WAS_QUEUED: list[Json] = [
     *_NOT_DELETED,
     {
@@ -212,12 +213,14 @@ def _queue_webhooks(namespace: str, url: str, unnamed: bool) -> dict[str, list[J
     return {
         "Mutating": [
             one("jobs", queues.PREPARE_PATH, _new(queues.job_rules()), _NOT_DELETED),
+            one("pods", queues.PREPARE_PATH, queues.pod_rules(), _IS_QUEUED),
             one("queues", queues.PREPARE_PATH, _new(queues.QUEUE_RULES)),
             # Only what comes in v1beta1: the API server must not bring anything else into that shape first.
             {**one("workloads", queues.PREPARE_PATH, queues.OLD_WORKLOAD_RULES, _NOT_DELETED), "matchPolicy": "Exact"},
         ],
         "Validating": [
             one("jobs", queues.VALIDATE_PATH, queues.job_rules(), _NOT_DELETED if unnamed else _IS_OR_WAS_QUEUED),
+            one("pods", queues.VALIDATE_PATH, _new(queues.pod_rules()), _IS_QUEUED),
             one("queues", queues.VALIDATE_PATH, queues.QUEUE_RULES, _NOT_DELETED),
             one("status", queues.VALIDATE_PATH, queues.STATUS_RULES, [*_NOT_DELETED, _not_ours(namespace)]),
         ],

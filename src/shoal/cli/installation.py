@@ -191,10 +191,10 @@ def member_rules() -> list[Json]:
 
 
 def _job_kinds() -> list[Kind]:
-    """Every kind of job that a queue may hold, those of other packages included."""
-    from shoal.controllers.queues.jobs import ALL
+    """Every kind of job that a queue may hold, those of other packages included; pods are in the rules of all."""
+    from shoal.controllers.queues.jobs import sendable
 
-    return [one.kind for one in ALL]
+    return [one.kind for one in sendable()]
 
 
 def _queue_rules() -> list[Json]:

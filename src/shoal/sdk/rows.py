@@ -58,7 +58,7 @@ async def listing(client: Client, namespace: str | None, selector: str = "") -> 
         row(kind, obj, workloads.get(obj["metadata"]["uid"]), alone.below(kind, obj, pods))
         for kind, objects in zip(every, found, strict=True)
         for obj in objects
-        if ray_gang.stands_alone(obj)
+        if ray_gang.stands_alone(obj) or obj["metadata"]["uid"] in workloads
     ]
     rows.sort(key=lambda row: (row["namespace"], row["created"], row["kind"], row["name"]))
     return Listing(rows, [kind.resource for kind in refused if kind not in missing])

@@ -20,7 +20,7 @@ from shoal.engine.policies import SHIPPED
 from tests.patience import PATIENCE
 from tests.unit.outsider.budget import Budget
 from tests.unit.outsider.training_run import TrainingRuns
-from tests.unit.queues.build import job, job_set, ray_job, template
+from tests.unit.queues.build import job, job_set, pod, ray_job, template
 
 ROOT = Path(__file__).parents[3]
 HERE = "tests.unit.outsider"
@@ -147,6 +147,7 @@ def test_a_kind_of_job_of_another_package_is_taken() -> None:
 
 
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "Pod": pod("train"),
     "JobSet": job_set("train"),
     "Job": job("train", 2),
     "RayJob": ray_job("train"),

@@ -113,6 +113,11 @@ def ray_job(name: str, workers: int = 2, *, queue: str = "user-queue", **request
     }
 
 
+def pod(name: str, *, queue: str = "user-queue", **requests: str) -> Json:
+    metadata = {"name": name, "namespace": "default", "labels": {QUEUE: queue}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **template(**(requests or {"cpu": "1"}))}
+
+
 def job_set(name: str, *, queue: str = "user-queue", **replicas: int) -> Json:
     """Replicated jobs by name, each of one pod with one core: `workers=2`."""
     jobs = [
@@ -137,6 +142,9 @@ KIND_OF: dict[str, Kind] = {
     "RayCluster": kinds.RAY_CLUSTER,
     "Workload": kinds.WORKLOAD,
     "JobSet": kinds.JOB_SET,
+    "Pod": kinds.POD,
+    "Deployment": kinds.DEPLOYMENT,
+    "StatefulSet": kinds.STATEFUL_SET,
 }
 
 

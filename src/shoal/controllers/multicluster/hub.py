@@ -18,7 +18,7 @@ from shoal.controllers.multicluster.rights import CreatorRights
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.planning.stamps import Stamps
-from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
+from shoal.controllers.queues.jobs import BY_NAME, GangJob, sendable
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
@@ -38,7 +38,9 @@ class Hub:
         self.configs: Cache[Json] = self._cache(kinds.MULTIKUEUE_CONFIG)
         self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=settings.namespace)
         self.namespaces: Cache[Json] = self._cache(kinds.NAMESPACE)
-        self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, label_selector=QUEUE) for one in ALL}
+        self.jobs: dict[Kind, Cache[Json]] = {
+            one.kind: self._cache(one.kind, label_selector=QUEUE) for one in sendable()
+        }
         self._stamps = Stamps(client, clock, settings.stamps, self._unreadable)
         self.rights = CreatorRights(client, self._stamps, settings)
 
@@ -63,7 +65,7 @@ class Hub:
         """The very job that this Workload was made for, by UID; None where no adapter knows its kind."""
         owner = controller_of(workload)
         kind = BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner else None
-        if owner is None or kind is None:
+        if owner is None or kind is None or kind.kind not in self.jobs:
             return None
         job = self.jobs[kind.kind].get(Key(workload["metadata"].get("namespace", ""), str(owner.get("name"))))
         return (kind, job) if job is not None and job["metadata"]["uid"] == owner.get("uid") else None

@@ -36,7 +36,7 @@ from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, round_of
 from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.queues.checks.draft import Draft
-from shoal.controllers.queues.jobs import ALL, BY_NAME, GangJob
+from shoal.controllers.queues.jobs import BY_NAME, GangJob, sendable
 from shoal.kube.awaited import Awaited
 from shoal.kube.bounded import BoundedTransport
 from shoal.kube.cache import Cache, Change
@@ -95,7 +95,9 @@ class Member:
         self._heard, self._changed, self._clock = heard, changed, clock
         self._awaited = Awaited()
         self.workloads = self._cache(kinds.WORKLOAD)
-        self.jobs: dict[Kind, Cache[Json]] = {one.kind: self._cache(one.kind, workload=_workload_of) for one in ALL}
+        self.jobs: dict[Kind, Cache[Json]] = {
+            one.kind: self._cache(one.kind, workload=_workload_of) for one in sendable()
+        }
         self.queue: Controller[Key] = Controller(f"cluster {name}", self.reconcile, workers=AT_ONCE, clock=clock)
         self._writer = Writes(self.client, in_flight=AT_ONCE, clock=clock).writer("clusters")
         self.wrappers = (
@@ -342,7 +344,7 @@ class Member:
     def _names_of(self, workload: Json) -> list[tuple[Kind, str]]:
         owner = controller_of(workload)
         kind = BY_NAME.get((group_of(owner), str(owner.get("kind")))) if owner else None
-        names = [(kind.kind, str(owner["name"]))] if owner and kind else []
+        names = [(kind.kind, str(owner["name"]))] if owner and kind and kind.kind in self.jobs else []
         return [*names, (kinds.WORKLOAD, workload["metadata"]["name"])]
 
     def _refuse(self, workload: Json, why: str) -> None:

@@ -55,7 +55,13 @@ class SharedCaches:
         self.limit_ranges: Cache[Json] = self._cache(kinds.LIMIT_RANGE, dict, {})
         self.runtime_classes: Cache[Json] = self._cache(kinds.RUNTIME_CLASS, dict, {})
         self.pods: Cache[SeenPod] = self._cache(
-            kinds.POD, SeenPod, {"owner": lambda pod: _given(owner_uid(pod)), "mark": lambda pod: _given(mark_of(pod))}
+            kinds.POD,
+            SeenPod,
+            {
+                "owner": lambda pod: _given(owner_uid(pod)),
+                "mark": lambda pod: _given(mark_of(pod)),
+                "uid": lambda pod: _given(pod.metadata.uid),
+            },
         )
         self.requests: Cache[Json] = self._cache(
             kinds.PROVISIONING_REQUEST, dict, {"owner": lambda request: _given(owner_of(request))}
@@ -139,7 +145,8 @@ class SharedCaches:
         return key
 
     def pods_below(self, uid: str) -> Iterator[SeenPod]:
-        """Pods that name this object as their gang or stand below it in the chain of owners."""
+        """Pods that name this object as their gang or stand below it in the chain of owners; a pod itself, too."""
+        yield from self.pods.by_index("uid", uid)
         yield from self.pods.by_index("mark", uid)
         waiting, seen = [uid], {uid}
         while waiting:

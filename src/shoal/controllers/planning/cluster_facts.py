@@ -73,11 +73,9 @@ class ClusterFacts:
     def gang_of(self, pod: SeenPod) -> str:
         """UID of the gang that this pod belongs to, or an empty text."""
         owners = self._caches.owners(pod)
-        if not owners:
-            return ""
         mark = mark_of(pod) if self._caches.is_open(owners) else ""
-        namespace = pod.metadata.namespace
-        return next((uid for one in self._sources if (uid := one.gang_of(namespace, mark, owners))), "")
+        namespace, among = pod.metadata.namespace, (pod.metadata.uid, *owners)  # it may be a gang of its own
+        return next((uid for one in self._sources if (uid := one.gang_of(namespace, mark, among))), "")
 
     def refresh_pods(self, owner: str) -> None:
         """Ask again whose the pods below this object (a UID) are."""

@@ -12,8 +12,9 @@ from inspect import isawaitable
 
 import msgspec
 
-from shoal.api import kueue_names, rules
+from shoal.api import kinds, kueue_names, rules
 from shoal.api.gang import SUBMITTED_BY
+from shoal.api.kind import Kind
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.kueue_convert import PRIORITY_SOURCES
 from shoal.api.meta import Json
@@ -22,16 +23,18 @@ from shoal.api.objects import label
 from shoal.api.problems import joined
 from shoal.controllers.queues import placement
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.jobs.pod import CARRIERS, carrying
 from shoal.controllers.queues.managing import DEFAULT
 from shoal.controllers.queues.reapplied import as_before
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.surroundings import JobSurroundings, SurroundingsReader
+from shoal.controllers.queues.surroundings import JobSurroundings, SurroundingsReader, fresh
 from shoal.errors import BadInput
 from shoal.kube.client import Client
 from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 PREPARE_PATH = "/queues/prepare"
 VALIDATE_PATH = "/queues/validate"
+_CARRIERS = frozenset((kind.group, kind.kind) for kind in CARRIERS)
 _FINALIZED = ("ClusterQueue", "ResourceFlavor")
 
 JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
@@ -69,21 +72,28 @@ OLD_WORKLOAD_RULES: list[Json] = [
 def prepared() -> list[tuple[str, str]]:
     """Group and resource of what `prepare` may change."""
     jobs = [(one.kind.group, one.kind.plural) for one in BY_NAME.values()]
+    jobs += [(kind.group, kind.plural) for kind in CARRIERS]
     return [*jobs, (kueue_names.GROUP, "clusterqueues"), (kueue_names.GROUP, "resourceflavors")]
 
 
 def job_rules() -> list[Json]:
-    """Which jobs the webhooks are shown."""
-    return [
-        {
-            "apiGroups": [kind.kind.group],
-            "apiVersions": [kind.kind.version],
-            "resources": [kind.kind.plural],
-            "operations": ["CREATE", "UPDATE"],
-            "scope": "Namespaced",
-        }
-        for kind in BY_NAME.values()
-    ]
+    """Which jobs the webhooks are shown, whether they name a queue or not."""
+    return [_rule(one.kind, "CREATE", "UPDATE") for one in BY_NAME.values() if one.kind != kinds.POD]
+
+
+def pod_rules() -> list[Json]:
+    """Pods, and what is held through its pods: shown where they name a queue."""
+    return [_rule(kinds.POD, "CREATE"), *(_rule(kind, "CREATE", "UPDATE") for kind in CARRIERS)]
+
+
+def _rule(kind: Kind, *operations: str) -> Json:
+    return {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "resources": [kind.plural],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
 
 
 class QueueAdmission:
@@ -112,6 +122,9 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
     obj = request.object
     if obj is None or request.sub_resource:
         return AdmissionVerdict()
+    if (request.kind.group, request.kind.kind) in _CARRIERS:
+        carried = carrying(obj)
+        return AdmissionVerdict(changed=carried) if carried is not obj else AdmissionVerdict()
     if request.operation != "CREATE":
         return _with_kept_reference(obj, request.old_object)
     if request.kind.group == kueue_names.GROUP and request.kind.kind in _FINALIZED:
@@ -122,12 +135,12 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
             changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, kueue_names.IN_USE]}}
         )
     kind = _job_kind(request)
-    if kind is None or not around.has_part or around.child or kind.is_skipped(obj):
+    if kind is None or not around.has_part or around.child or kind.is_skipped(fresh(obj)):
         return AdmissionVerdict()
     made = obj
     if around.default_queue and not label(made, kueue_names.QUEUE):
         made = _labelled(made, kueue_names.QUEUE)
-    if not around.managing.is_queued(kind, made):
+    if not around.managing.is_queued(kind, fresh(made)):
         return AdmissionVerdict()
     if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
         made = _labelled(made, kueue_names.PRIORITY_CLASS)

@@ -15,8 +15,8 @@ from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.kube.selectors import label_selector
 
-LINED_UP_ANYWAY = (kinds.APP_WRAPPER_V1BETA2,)
-"""Kinds that wait in line without a queue, too: for them the label alone decides."""
+BY_LABEL_ALONE = (kinds.APP_WRAPPER_V1BETA2, kinds.POD)
+"""AppWrappers wait in line without a queue, too; most pods are parts of something else."""
 DEFAULT = "default"
 """Name of the LocalQueue, and of the WorkloadPriorityClass, of jobs that name none."""
 
@@ -37,7 +37,7 @@ class Managing:
 
     def waits_unnamed(self, kind: GangJob) -> bool:
         """Are jobs of this kind held that name no queue? They wait until they do."""
-        return self._unnamed and kind.kind not in LINED_UP_ANYWAY
+        return self._unnamed and kind.kind not in BY_LABEL_ALONE
 
     def is_queued(self, kind: GangJob, job: Json, *, child: bool = False) -> bool:
         """Is it for a queue to start this job, in a namespace that has part? Not what another job that is held made,

@@ -41,4 +41,4 @@ async def has_left_its_queue(client: Client, workload: Workload, managing: Manag
 
 def _job_kind(workload: Workload) -> GangJob | None:
     owner = controller_of(workload.metadata)
-    return BY_NAME.get((owner.api_version.partition("/")[0], owner.kind)) if owner is not None else None
+    return BY_NAME.get((owner.api_version.rpartition("/")[0], owner.kind)) if owner is not None else None

@@ -339,8 +339,11 @@ class QueueReconciler:
 
     async def _stop(self, kind: GangJob, job: Json, workload: StoredWorkload | None, why: str) -> None:
         """Suspended, its templates as they were; its pods go by its own controller."""
-        stopped = kind.stopped(job, _pod_sets(workload)) if workload is not None else kind.suspended(job)
-        await self._change(kind, job, stopped)
+        if getattr(kind, "deleted_to_stop", False):
+            await self._context.writer.delete(kind.kind, job)
+        else:
+            stopped = kind.stopped(job, _pod_sets(workload)) if workload is not None else kind.suspended(job)
+            await self._change(kind, job, stopped)
         self._context.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
 

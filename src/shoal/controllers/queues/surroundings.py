@@ -26,6 +26,11 @@ from shoal.kube.webhooks import AdmissionRequest
 SECONDS = 5.0
 
 
+def fresh(job: Json) -> Json:
+    """A new object as its user wrote it: some servers have filled in a status before they ask."""
+    return {name: part for name, part in job.items() if name != "status"}
+
+
 class JobSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one job, at the moment of its admission."""
 
@@ -55,7 +60,8 @@ class SurroundingsReader:
         outside = JobSurroundings(managing=managing, has_part=False)
         queue = label(job, kueue_names.QUEUE)
         was_queued = request.old_object is not None and bool(label(request.old_object, kueue_names.QUEUE))
-        concerned = request.operation == "CREATE" or queue or was_queued or managing.waits_unnamed(kind)
+        is_new = request.operation == "CREATE" and kind.kind != kinds.POD  # of pods, only those with a label
+        concerned = is_new or queue or was_queued or managing.waits_unnamed(kind)
         if not concerned or not await self._has_part(namespace):
             return outside
         if await self._is_child(job, namespace):
@@ -64,7 +70,7 @@ class SurroundingsReader:
         if request.operation != "CREATE":
             return JobSurroundings(managing=managing, default_queue=default_queue)
         named = {**job, "metadata": {**job["metadata"], "labels": {kueue_names.QUEUE: queue or DEFAULT}}}
-        queued = managing.is_queued(kind, named if default_queue else job)
+        queued = managing.is_queued(kind, fresh(named if default_queue else job))
         wants_class = queued and not label(job, kueue_names.PRIORITY_CLASS)
         return JobSurroundings(
             managing=managing,

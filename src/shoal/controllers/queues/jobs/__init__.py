@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 
 from shoal.api.kind import Kind
+from shoal.api.kinds import POD
 from shoal.controllers.queues.jobs.base import End, GangJob, lacking
 from shoal.errors import BadInput
 
@@ -54,6 +55,11 @@ def use(kinds: Iterable[GangJob]) -> None:
         BY_KIND[one.kind] = BY_NAME[name] = one
 
 
+def sendable() -> list[GangJob]:
+    """Kinds that can run in another cluster: objects that their own controller follows there, not single pods."""
+    return [one for one in ALL if one.kind != POD]
+
+
 use((*_shipped(), *_installed()))
 
-__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob", "use"]
+__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob", "sendable", "use"]

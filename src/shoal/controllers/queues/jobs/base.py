@@ -87,6 +87,9 @@ def lacking(job: object) -> list[str]:
 class Suspendable:
     """What most kinds answer: one field suspends it, and it stands still as soon as it is suspended."""
 
+    deleted_to_stop = False
+    """Objects of this kind cannot be suspended again: they are deleted instead."""
+
     def is_skipped(self, job: Json) -> bool:
         return False
 

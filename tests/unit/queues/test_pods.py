@@ -1,0 +1,103 @@
+"""Plain pods in a queue, and Deployments and StatefulSets through their pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.cli import cluster as composition
+from shoal.kube.errors import Invalid
+from shoal.sdk.rows import rows_of
+from tests.cluster import Cluster
+from tests.unit.queues.build import (
+    QUEUE,
+    cluster_queue,
+    condition,
+    flavor,
+    local_queue,
+    make,
+    name_of,
+    pod,
+    said,
+    template,
+    true,
+)
+from tests.unit.queues.conftest import decide
+
+GATE = [{"name": "kueue.x-k8s.io/admission"}]
+MANAGED = "kueue.x-k8s.io/managed"
+
+
+@pytest.fixture
+async def held(quiet: Cluster) -> Cluster:
+    """Admission and controller; a queue of four cores on nodes of one tier."""
+    quiet.server.admission.preparers.update(composition.preparers(quiet.client))
+    quiet.server.admission.judges.update(composition.judges(quiet.client))
+    decide(quiet)
+    await quiet.client.patch(kinds.NODE, "node-1", None, {"metadata": {"labels": {"tier": "fast"}}})
+    await make(quiet, flavor(nodeLabels={"tier": "fast"}), cluster_queue(), local_queue())
+    return quiet
+
+
+def gates(one: Json) -> list[Json]:
+    return one["spec"].get("schedulingGates") or []
+
+
+async def test_a_pod_is_gated_and_starts_when_it_has_quota(held: Cluster) -> None:
+    (made,) = await make(held, pod("train", cpu="3"))
+    assert gates(made) == GATE and made["metadata"]["labels"][MANAGED] == "true"
+    name = name_of(made, "Pod", "")
+    workload = await held.until(kinds.WORKLOAD, name, true("Admitted"))
+    assert workload["spec"]["podSets"][0]["count"] == 1
+    started = await held.until(kinds.POD, "train", lambda one: not gates(one))
+    assert started["spec"]["nodeSelector"] == {"tier": "fast"}
+    (second,) = await make(held, pod("second", cpu="3"))
+    waiting = name_of(second, "Pod", "")
+    await held.until(kinds.WORKLOAD, waiting, lambda one: said(one, "QuotaReserved")[1] == "WaitingForQuota")
+    over = {"status": {"phase": "Succeeded"}}
+    await held.client.patch(kinds.POD, "train", "default", over, subresource="status")
+    await held.until(kinds.WORKLOAD, name, true("Finished"))
+    await held.until(kinds.WORKLOAD, waiting, true("Admitted"))
+
+
+async def test_a_pod_that_has_to_leave_is_deleted(held: Cluster) -> None:
+    (made,) = await make(held, pod("train"))
+    name = name_of(made, "Pod", "")
+    await held.until(kinds.POD, "train", lambda one: not gates(one))
+    await held.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    await held.until_gone(kinds.POD, "train")
+
+
+async def test_a_pod_without_a_queue_is_left_alone(held: Cluster) -> None:
+    plain = pod("plain")
+    del plain["metadata"]["labels"]
+    (made,) = await make(held, plain)
+    assert not gates(made)
+
+
+async def test_pod_groups_are_refused_by_name(held: Cluster) -> None:
+    grouped = pod("one")
+    grouped["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "all"
+    with pytest.raises(Invalid, match="pod groups are not supported"):
+        await make(held, grouped)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+async def test_pods_of_a_deployment_wait_for_their_queue_one_by_one(held: Cluster, kind: str) -> None:
+    labels = {"app": "web"}
+    body = template(cpu="3")
+    body["spec"]["restartPolicy"] = "Always"
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": {**body, "metadata": {"labels": labels}}}
+    if kind == "StatefulSet":
+        spec |= {"serviceName": "web", "podManagementPolicy": "Parallel"}
+    metadata = {"name": "web", "namespace": "default", "labels": {QUEUE: "user-queue"}}
+    (made,) = await make(held, {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})
+    assert made["spec"]["template"]["metadata"]["labels"] == {**labels, QUEUE: "user-queue"}
+    await held.settled()
+    pods = await held.client.list(kinds.POD, "default", label_selector="app=web")
+    assert sorted(bool(gates(one)) for one in pods) == [False, True], "one has quota, the other waits"
+    workloads = await held.client.list(kinds.WORKLOAD, "default")
+    assert sorted(condition(one, "QuotaReserved").get("status", "") for one in workloads) == ["False", "True"]
+    rows = await rows_of(held.client, "default")
+    assert sorted((one["kind"], one["state"]) for one in rows) == [("Pod", "Queued"), ("Pod", "Running")]
