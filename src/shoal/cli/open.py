@@ -12,6 +12,7 @@ import signal
 import sys
 import webbrowser
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -50,7 +51,8 @@ def command(
 async def _open(namespace: str, url: str, no_browser: bool, where: tuple[Path | None, str | None, str | None]) -> None:
     async with reach(*where) as client:
         if url:
-            _show(await _at_controller(client, url), no_browser)
+            where_first = f"&namespace={quote(namespace, safe='')}" if namespace else ""
+            _show(await _at_controller(client, url) + where_first, no_browser)
             return
         address = await _at_cluster(client, namespace)
         if address:
