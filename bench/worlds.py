@@ -11,11 +11,13 @@ from shoal.engine.kueue import (
     Cohort,
     Flavor,
     FlavorQuota,
+    KueueSettings,
     Limits,
     LocalQueue,
     Preemption,
     ResourceGroup,
     Terms,
+    UsageSharing,
 )
 from shoal.engine.model import (
     Fact,
@@ -136,8 +138,10 @@ def quota_tree(size: int, nodes: int) -> World:
     return World(Engine(EngineSettings(quota=True)), facts, [gang.key for gang in running], waiting)
 
 
-def queues(size: int, nodes: int, *, preempting: bool) -> World:
-    """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by gangs that run."""
+def queues(size: int, nodes: int, *, preempting: bool, local_queues: int = 1) -> World:
+    """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by gangs that run. Where a
+    cluster queue has several local queues they share it by usage."""
+    sharing = UsageSharing(half_life=3600 * 10**6) if local_queues > 1 else None
     policy = Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority")
     share = {name: Limits(amount * nodes // QUEUES // 2) for name, amount in FULL.items()}
     group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", share), FlavorQuota("on-demand", share)))
@@ -152,9 +156,11 @@ def queues(size: int, nodes: int, *, preempting: bool) -> World:
                 groups=(group,),
                 namespace_selector={},
                 preemption=policy if preempting else Preemption(),
+                by_usage=sharing is not None,
             )
         )
-        facts.append(LocalQueue(namespace="default", name=name, cluster_queue=name))
+        for part in range(local_queues):
+            facts.append(LocalQueue(namespace="default", name=_local(index, part), cluster_queue=name))
 
     def waiting(number: int) -> Gang:
         return Gang(
@@ -163,7 +169,7 @@ def queues(size: int, nodes: int, *, preempting: bool) -> World:
             namespace="default",
             name=f"wait{number}",
             dialect="kueue",
-            queue=f"queue-{number % QUEUES}",
+            queue=_local(number % QUEUES, number // QUEUES % local_queues),
             priority=10 if number % 4 == 0 else 0,
             created_at=number,
             pod_sets=pod_sets(number // QUEUES * 7 + number),
@@ -178,13 +184,19 @@ def queues(size: int, nodes: int, *, preempting: bool) -> World:
                 index,
                 flavor,
                 dialect="kueue",
-                queue=queue,
+                queue=_local(index % QUEUES, index // QUEUES % local_queues),
                 priority=10,
                 details={"kueue": Terms(cluster_queue=queue)},
             )
         )
     facts += [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
-    return World(Engine(EngineSettings()), facts, [gang.key for gang in running], waiting)
+    engine = Engine(EngineSettings(), KueueSettings(usage_sharing=sharing))
+    return World(engine, facts, [gang.key for gang in running], waiting)
+
+
+def _local(queue: int, part: int) -> str:
+    """A local queue of a cluster queue; the first is named like it."""
+    return f"queue-{queue}-{part}" if part else f"queue-{queue}"
 
 
 def _running(kind: str, index: int, flavor: str = "", **more: object) -> Gang:

@@ -42,6 +42,7 @@ from tests.conformance.kueue_ray import (
 from tests.conformance.kueue_reconcile import reconcile_differences
 from tests.conformance.kueue_topology import topology_differences
 from tests.conformance.kueue_trace import trace_differences
+from tests.conformance.kueue_usage import usage_differences
 from tests.conformance.kueue_visibility import visibility_differences
 
 
@@ -201,6 +202,7 @@ JUDGES: dict[str, Callable[[Case, Case], list[str]]] = {
     "cycle": cycle_differences,
     "trace": trace_differences,
     "topology": topology_differences,
+    "afs": usage_differences,
 }
 """Decisions; each kind has cases of our own as well."""
 

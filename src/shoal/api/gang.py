@@ -34,6 +34,10 @@ SUBMITTED_BY = PREFIX + "submitted-by"
 NOTIFY = PREFIX + "notify"
 """Annotation of a gang or a LocalQueue: an address that gets a notice when it starts, ends or is preempted."""
 
+USER_USAGE = PREFIX + "user-usage"
+"""On a LocalQueue whose users share it by usage: what each had lately, by user and resource, as JSON. As old as
+`status.fairSharing.admissionFairSharingStatus.lastUpdate`."""
+
 ASKED = PREFIX + "asked"
 """On an AppWrapper, by a client that asks why it waits: the controller looks again and repeats this in its answer."""
 

@@ -62,7 +62,7 @@ def command(
 async def _gather(shape: ClusterShape, queue: str, namespace: str, where: tuple[Any, ...]) -> dict[str, Any]:
     async with reach(*where) as client:
         told: dict[str, Any] = {"notRead": []}
-        for name, rows in (("quotas", places.quotas), ("nodes", places.nodes)):
+        for name, rows in (("quotas", places.quotas), ("usage", places.usages), ("nodes", places.nodes)):
             try:
                 told[name] = await rows(client)
             except ShoalError as error:
@@ -91,6 +91,21 @@ def _print(told: dict[str, Any], shape: ClusterShape) -> None:
         show.table(
             ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "GUARANTEED", "USED", "BORROWED", "LENT"),
             [[str(row[field]) for field in fields] for row in told["quotas"]],
+        )
+        click.echo()
+    if told["usage"]:
+        show.table(
+            ("CLUSTERQUEUE", "LOCALQUEUE", "USER", "HAD LATELY", "SHARE"),
+            [
+                [
+                    row["clusterQueue"],
+                    f"{row['namespace']}/{row['queue']}",
+                    row["user"],
+                    ", ".join(f"{value} {name}" for name, value in row["consumed"].items()) or "nothing",
+                    "" if row["weightedShare"] is None else str(row["weightedShare"]),
+                ]
+                for row in told["usage"]
+            ],
         )
         click.echo()
     for node in told["nodes"][:MOST_NODES]:

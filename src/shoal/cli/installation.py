@@ -197,15 +197,19 @@ def _job_kinds() -> list[Kind]:
     return [one.kind for one in sendable()]
 
 
+_WITH_STATUS = ("clusterqueues", "cohorts", "localqueues", "admissionchecks")
+
+
 def _queue_rules() -> list[Json]:
     """Queues: what they hold back and start, and what they ask a node autoscaler for."""
     group = QUEUE_GROUP
-    read = ["cohorts", "localqueues", "provisioningrequestconfigs", "topologies", "workloadpriorityclasses"]
+    read = ["cohorts", "provisioningrequestconfigs", "topologies", "workloadpriorityclasses"]
     kept = ["clusterqueues", "resourceflavors", "admissionchecks"]
     return [
         _rule(group, read, _READ),
         _rule(group, kept, (*_READ, "patch")),  # a finalizer while they are in use
-        _rule(group, ["clusterqueues/status", "localqueues/status", "admissionchecks/status"], ("patch",)),
+        _rule(group, ["localqueues"], (*_READ, "patch")),  # what their users had lately
+        _rule(group, [f"{name}/status" for name in _WITH_STATUS], ("patch",)),
         _rule(group, ["workloads"], _OWN),
         _rule(group, ["workloads/status"], ("patch",)),
         _rule(group, ["workloads/finalizers"], ("update",)),

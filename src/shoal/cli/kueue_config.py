@@ -51,6 +51,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _weights(value: Any) -> str:
+    if not isinstance(value, dict) or not all(type(one) in (int, float) for one in value.values()):
+        raise ValueError("must be numbers by resource")
+    return ",".join(f"{name}={weight}" for name, weight in value.items())
+
+
 def _texts(value: Any) -> str:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError("must be a list of texts")
@@ -79,6 +85,9 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": ("queues.pods_ready.backoff_base", _number),
     "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": ("queues.pods_ready.backoff_most", _number),
     "fairSharing.preemptionStrategies": ("queues.preemption_strategies", _texts),
+    "admissionFairSharing.usageHalfLifeTime": ("queues.admission_fair_sharing.half_life_seconds", _seconds),
+    "admissionFairSharing.usageSamplingInterval": ("queues.admission_fair_sharing.sampling_seconds", _seconds),
+    "admissionFairSharing.resourceWeights": ("queues.admission_fair_sharing.resource_weights", _weights),
     "resources.excludeResourcePrefixes": ("queues.excluded_prefixes", _texts),
     "resources.quotaCheckStrategy": ("queues.quota_check_strategy", _text),
     "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
@@ -124,8 +133,8 @@ def read(path: Path) -> KueueConfig:
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields with what they hold; a list or a selector is one field. One that is null was not given."""
-    if isinstance(value, dict) and (value or not place) and not place.endswith("Selector"):
+    """Fields with what they hold; a list, a selector or weights are one field. One that is null was not given."""
+    if isinstance(value, dict) and (value or not place) and not place.endswith(("Selector", ".resourceWeights")):
         for name, inner in value.items():
             yield from _leaves(inner, f"{place}.{name}" if place else str(name))
     elif value is not None:

@@ -7,6 +7,7 @@ does no I/O, reads no clock and never raises on a bad fact: what cannot be used 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -18,10 +19,11 @@ from shoal.engine.explain.rehearsal import Rehearsal, copy_of, has_started
 from shoal.engine.explain.thinning import thinned
 from shoal.engine.explain.trial import MOST_COPIED, DraftTrial, most, resized, tried
 from shoal.engine.explain.why import explain, front, plain_reason
-from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, Places, TopologyFact
+from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, LocalQueueUsage, Places, TopologyFact
 from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
+from shoal.engine.kueue.views import published_share
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.queues import QueueFact, Queues
 from shoal.engine.line.recovery import Deadline, Recovery, recovery
@@ -204,6 +206,19 @@ class Engine:
         """All gangs that wait for the quota of this ClusterQueue, the next one first."""
         return self._queues.kueue.line(cluster_queue)
 
+    def usage(self, namespace: str, name: str) -> LocalQueueUsage | None:
+        """What a LocalQueue had lately, where queues are shared by usage; None: nothing is known yet."""
+        return self._queues.kueue.usage(namespace, name)
+
+    def usage_changed(self) -> set[tuple[str, str]]:
+        """Namespace and name of the LocalQueues whose usage is another since the last call."""
+        ledger = self._queues.kueue.state.usage
+        return ledger.take_changed() if ledger is not None else set()
+
+    def weighted_share(self, kind: Literal["ClusterQueue", "Cohort"], name: str) -> int | None:
+        """How much of what its cohort lends a ClusterQueue or Cohort has, by weight, as Kueue publishes it."""
+        return published_share(self._queues.kueue, kind, name)
+
     def strangers(self, key: str, explanation: Explanation) -> tuple[str, ...]:
         """Pods of no gang that take what this one lacks, on nodes that it could use, as `Pod/namespace/name`."""
         gang = self._state.gangs.get(key)
@@ -278,5 +293,5 @@ class Engine:
 
     def facts(self) -> Iterator[Fact | QueueFact]:
         """Everything known, assumptions included: an engine fed with these decides the same."""
-        yield from self._queues.facts.values()
+        yield from self._queues.current_facts()
         yield from self._state.facts()

@@ -5,9 +5,11 @@ Used by `shoal get` and `shoal free`. What could be borrowed, is lent, or would 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from shoal.api import kinds
+from shoal.api.gang import USER_USAGE
 from shoal.api.kind import Kind
 from shoal.api.kueue_told import condition
 from shoal.api.meta import Json
@@ -45,6 +47,39 @@ def queue_state(queue: Json) -> str:
     if active.get("status") == "False":
         return f"Inactive: {active.get('message', '')}"
     return "Active" if active else "New"
+
+
+async def usages(client: Client) -> list[dict[str, Any]]:
+    """LocalQueues, and users in them, of ClusterQueues that are shared by usage: what each had lately."""
+    found = sorted(
+        await _listed(client, kinds.LOCAL_QUEUE, None),
+        key=lambda one: (str(one["metadata"]["namespace"]), str(one["metadata"]["name"])),
+    )
+    return [row for queue in found for row in usage_rows(queue)]
+
+
+def usage_rows(queue: Json) -> list[dict[str, Any]]:
+    """One LocalQueue, then its users; nothing for one that is not shared by usage."""
+    shared = (queue.get("status") or {}).get("fairSharing") or {}
+    known = shared.get("admissionFairSharingStatus")
+    if not known:
+        return []
+    row = {
+        "namespace": queue["metadata"]["namespace"],
+        "queue": queue["metadata"]["name"],
+        "clusterQueue": (queue.get("spec") or {}).get("clusterQueue", ""),
+        "user": "",
+        "consumed": known.get("consumedResources") or {},
+        "weightedShare": shared.get("weightedShare", 0),
+        "lastUpdate": known.get("lastUpdate", ""),
+    }
+    rows = [row]
+    try:
+        users = json.loads((queue["metadata"].get("annotations") or {}).get(USER_USAGE) or "{}")
+        rows += [{**row, "user": user, "consumed": dict(users[user]), "weightedShare": None} for user in sorted(users)]
+    except (ValueError, TypeError):
+        pass  # another hand wrote it
+    return rows
 
 
 async def quotas(client: Client) -> list[dict[str, Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from shoal.cli import choices, install, kueue_config
+from shoal.engine.kueue import UsageSharing
 from shoal.errors import BadInput
 
 FILE = """
@@ -95,3 +97,19 @@ def test_an_installation_takes_the_file_and_options_win(tmp_path: Path) -> None:
     (deployment,) = (one for one in json.loads(told.stdout)["items"] if one["kind"] == "Deployment")
     command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
     assert "--set=queues.pods_ready.timeout=60" in command and "--set=queues.fair_sharing=true" in command
+
+
+def test_admission_fair_sharing_becomes_settings(tmp_path: Path) -> None:
+    text = """
+    apiVersion: config.kueue.x-k8s.io/v1beta2
+    admissionFairSharing:
+      usageHalfLifeTime: 168h
+      usageSamplingInterval: 1m
+      resourceWeights: {cpu: 2, nvidia.com/gpu: 0.5}
+    """
+    found = kueue_config.read(written(tmp_path, textwrap.dedent(text)))
+    assert found.unused == []
+    decided = choices.queue_settings({}, found.settings).decisions.usage_sharing
+    day = 24 * 3600 * 1_000_000
+    weights = {"cpu": 2.0, "nvidia.com/gpu": 0.5}
+    assert decided == UsageSharing(half_life=7 * day, sampling=60_000_000, weights=weights)

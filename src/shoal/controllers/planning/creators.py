@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper
-from shoal.api.gang import CREATED_BY
+from shoal.api.gang import CREATED_BY, SUBMITTED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.webhooks import AdmissionRequest
@@ -35,6 +35,13 @@ def read_creator(text: str) -> Creator | None:
     except msgspec.MsgspecError:
         return None
     return found if found is not None and found.user else None
+
+
+def submitter_of(job: Json) -> str:
+    """Name of the user who submitted a job, as admission recorded it; empty where nothing did."""
+    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    creator = read_creator(annotations.get(CREATED_BY, ""))
+    return creator.user if creator is not None else str(annotations.get(SUBMITTED_BY, ""))
 
 
 def stamp_of(request: AdmissionRequest) -> str:

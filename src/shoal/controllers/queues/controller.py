@@ -81,7 +81,7 @@ class QueueController:
         self._telling = Telling(self.clock)
         self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete, self._telling)
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
-        self._status = QueueStatus(self.context)
+        self._status = QueueStatus(self.context, planning.engine)
         self.metrics = QueueMetrics(self.caches, self._status.problems)
         self.context.stored = self.metrics.stored
         self._pace = StatusPace(self.clock)
@@ -197,6 +197,8 @@ class QueueController:
                 self._refresh(gang)
         for uid in self._incomplete.late(now):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
+        for namespace, name in sorted(self.planning.engine.usage_changed()):
+            self.statuses.enqueue((kinds.LOCAL_QUEUE, Key(namespace, name)), STATUS_PAUSE)
         self.reasons.changed(self.planning.turn)
 
     def _is_given(self, gang: Gang) -> bool:
@@ -461,6 +463,18 @@ class QueueController:
         """Numbers of these queues have changed."""
         for address in addresses:
             self.statuses.enqueue(address, self._pace.pause(address, self._status.counts.of(*address).is_empty))
+            if self.settings.fair_sharing and address[0] == kinds.CLUSTER_QUEUE:
+                self._publish_cohorts(address[1].name)
+
+    def _publish_cohorts(self, cluster_queue: str) -> None:
+        """The shares of all cohorts above it have changed with its own."""
+        queue = self.caches.cluster_queue(cluster_queue)
+        above, seen = queue.spec.cohort_name if queue is not None else "", set[str]()
+        while above and above not in seen:
+            seen.add(above)
+            self.statuses.enqueue((kinds.COHORT, Key("", above)), STATUS_PAUSE)
+            cohort = self.caches.cohorts.get(Key("", above))
+            above = cohort.spec.parent_name if cohort is not None else ""
 
     def _note_cluster_queues(self) -> None:
         for queue in self.caches.cluster_queues:

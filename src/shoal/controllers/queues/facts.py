@@ -22,6 +22,7 @@ from shoal.api.objects import annotation, key_of
 from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
+from shoal.controllers.planning.creators import submitter_of
 from shoal.controllers.queues import checks
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import multikueue, requests
@@ -58,6 +59,10 @@ class QueueFacts:
         gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload))
         if self._settings.device_tolerations:
             gang = tolerating(gang)
+        if self._settings.admission_fair_sharing is not None and self._settings.admission_fair_sharing.per_user:
+            found = self._caches.job_of(key_of(workload))
+            terms = replace(terms_of(gang), user=submitter_of(found[1]) if found is not None else "")
+            gang = replace(gang, details={**gang.details, "kueue": terms})
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
         cluster_queue = self._caches.cluster_queue_of(workload)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from shoal.api import kinds, kueue_names
+from shoal.api.gang import USER_USAGE
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue import MOST_FLAVORS, ClusterQueue, LocalQueue
 from shoal.api.kueue_workload import Workload
@@ -23,24 +24,28 @@ from shoal.controllers.queues.checks.provisioning import config_named, config_of
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address, QueueCounts, QueueShare, QueueTally, Usage, usage_of
 from shoal.controllers.queues.facts import check_problems
+from shoal.controllers.queues.shares import QueueShares
 from shoal.controllers.queues.stored import (
     StoredCheck,
     StoredClusterQueue,
+    StoredCohort,
     StoredFlavor,
     StoredLocalQueue,
     is_true,
 )
+from shoal.engine import Engine
 from shoal.engine.model import Gang
 from shoal.kube.errors import Forbidden, NotFound
 
-Published = StoredClusterQueue | StoredLocalQueue | StoredCheck | StoredFlavor
+Published = StoredClusterQueue | StoredLocalQueue | StoredCheck | StoredFlavor | StoredCohort
 KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
 """What stays until nothing uses it."""
 
 
 class QueueStatus:
-    def __init__(self, context: QueueContext) -> None:
+    def __init__(self, context: QueueContext, engine: Engine) -> None:
         self._context = context
+        self._shares = QueueShares(engine, context.settings)
         self._caches = context.caches
         self.counts = QueueCounts()
 
@@ -74,6 +79,11 @@ class QueueStatus:
                 self._local_queue(draft, obj)
             case StoredCheck():
                 self._check(draft, obj)
+            case StoredCohort():
+                self._shares.cohort(draft, obj)
+        text = self._shares.user_usage(obj) if isinstance(obj, StoredLocalQueue) else None
+        if text is not None:
+            await self._note_users(obj, text)
         if draft.change:
             try:
                 stored = await self._context.writer.patch(kind, obj.raw, {"status": draft.change}, subresource="status")
@@ -113,6 +123,7 @@ class QueueStatus:
         else:
             draft.put("Active", True, "Ready", "Can admit new workloads")
         _count(draft, self.counts.of(kinds.CLUSTER_QUEUE, Key("", name)), _quotas(queue), borrows=True)
+        self._shares.cluster_queue(draft, queue)
 
     def _local_queue(self, draft: Draft, queue: LocalQueue) -> None:
         cluster_queue = self._caches.cluster_queue(queue.spec.cluster_queue)
@@ -126,6 +137,16 @@ class QueueStatus:
             draft.put("Active", True, "Ready", "Can submit new workloads to localQueue")
         quotas = dict(islice(_quotas(cluster_queue).items(), MOST_FLAVORS))
         _count(draft, self.counts.of(kinds.LOCAL_QUEUE, key_of(queue)), quotas, borrows=False)
+        self._shares.local_queue(draft, queue, cluster_queue)
+
+    async def _note_users(self, queue: Published, text: str) -> None:
+        """What users had, beside the status, which has no place for it."""
+        change = {"metadata": {"annotations": {USER_USAGE: text}}}
+        try:
+            stored = await self._context.writer.patch(kinds.LOCAL_QUEUE, queue.raw, change)
+        except (NotFound, Forbidden):
+            return  # rights from an older installation: after a restart users begin with nothing
+        self._caches.others[kinds.LOCAL_QUEUE].note_write(self._caches.others[kinds.LOCAL_QUEUE].as_held(stored))
 
     # --- staying while in use
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shoal.api.gang import CREATED_BY, NOTIFY, SUBMITTED_BY
+from shoal.api.gang import NOTIFY
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import controller_of
 from shoal.api.objects import annotation, key_of
 from shoal.api.times import parse_time
-from shoal.controllers.planning.creators import read_creator
+from shoal.controllers.planning.creators import submitter_of
 from shoal.controllers.planning.history.records import FAILED, SUCCEEDED, GangFacts
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.stored import condition
@@ -18,8 +18,6 @@ _FAILED = ("Failed", "JobFailed", "OwnerNotFound", "FailedToStart")
 def remembered(workload: Workload, caches: QueueCaches) -> GangFacts:
     owner, found = controller_of(workload.metadata), caches.job_of(key_of(workload))
     job = found[1] if found is not None else {}
-    annotations = (job.get("metadata") or {}).get("annotations") or {}
-    creator = read_creator(annotations.get(CREATED_BY, ""))
     deadline = (job.get("spec") or {}).get("activeDeadlineSeconds")
     limits = [one for one in (workload.spec.maximum_execution_time_seconds, deadline) if isinstance(one, int) and one]
     queue = caches.local_queue(workload)
@@ -28,10 +26,10 @@ def remembered(workload: Workload, caches: QueueCaches) -> GangFacts:
     return GangFacts(
         kind=owner.kind if owner is not None else "Workload",
         name=owner.name if owner is not None else workload.metadata.name,
-        user=creator.user if creator is not None else str(annotations.get(SUBMITTED_BY, "")),
+        user=submitter_of(job),
         cluster_queue=caches.cluster_queue_name(workload),
         limit=min(limits, default=0),
-        notify=str(annotations.get(NOTIFY) or (annotation(queue, NOTIFY) if queue is not None else "")),
+        notify=next((text for one in (job, queue) if one and (text := annotation(one, NOTIFY))), ""),
         outcome=(FAILED if end.reason in _FAILED else SUCCEEDED) if ended and end is not None else "",
         ended_at=parse_time(end.last_transition_time) if ended and end is not None and end.last_transition_time else 0,
     )

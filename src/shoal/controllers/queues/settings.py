@@ -9,7 +9,7 @@ import msgspec
 from shoal.controllers.demand import RaySidecars
 from shoal.controllers.queues.jobs.configured import JobKind
 from shoal.engine.kueue import KueueSettings as DecisionSettings
-from shoal.engine.kueue import ShareStrategy
+from shoal.engine.kueue import ShareStrategy, UsageSharing
 from shoal.errors import BadInput
 from shoal.kube.selectors import label_selector
 
@@ -35,6 +35,40 @@ class PodsReady(msgspec.Struct, frozen=True, kw_only=True):
     """Longest such pause."""
 
 
+class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
+    """What Kueue calls admissionFairSharing: LocalQueues that had less lately go first in a ClusterQueue whose
+    `admissionScope` asks for it."""
+
+    half_life_seconds: Seconds = 0.0
+    """After which usage counts half; 0: usage is not accumulated."""
+    sampling_seconds: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 300.0
+    """How often what runs is added to the usage of its LocalQueue."""
+    resource_weights: tuple[str, ...] = ()
+    """`RESOURCE=WEIGHT`: how much one core, byte or device of a resource counts; 1 where it is not named."""
+    per_user: bool = False
+    """Within a LocalQueue, users that had less lately go first, too. Kueue does not know users."""
+
+    @property
+    def decisions(self) -> UsageSharing:
+        return UsageSharing(
+            half_life=round(self.half_life_seconds * 1_000_000),
+            sampling=round(self.sampling_seconds * 1_000_000),
+            weights=dict(_weight(text) for text in self.resource_weights),
+            per_user=self.per_user,
+        )
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, weight = text.rpartition("=")
+    try:
+        found = float(weight)
+    except ValueError:
+        found = -1.0
+    if not name or not 0 <= found < float("inf"):
+        raise BadInput(f"admission_fair_sharing.resource_weights: {text!r}; write RESOURCE=WEIGHT, such as cpu=2")
+    return name, found
+
+
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     supply: Literal["fit", "off"] = "fit"
     """`fit`: a gang with quota starts once all its pods can be placed; `off`: quota and checks alone decide."""
@@ -51,6 +85,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     preemption_strategies: tuple[ShareStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
     """Fair sharing: when a gang may preempt in a queue with a larger share, tried in order, as Kueue's
     `fairSharing.preemptionStrategies`."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """Usage decides between LocalQueues of one ClusterQueue. Not set: it does not, whatever `admissionScope` says."""
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
     """Gangs that ask for a resource of which their queue has no quota: `BlockUndeclared` keeps them waiting,
     `IgnoreUndeclared` does not count that resource."""
@@ -97,6 +133,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
         return DecisionSettings(
             fair_sharing=self.fair_sharing,
             share_strategies=self.preemption_strategies,
+            usage_sharing=self.admission_fair_sharing.decisions if self.admission_fair_sharing is not None else None,
             ignore_undeclared=self.quota_check_strategy == "IgnoreUndeclared",
             partial_admission=self.partial_admission,
             patience=round(self.preemption_pause_seconds * 1_000_000),

@@ -49,7 +49,7 @@ def thinned(gang: Gang, state: LineState, queues: Queues) -> Thinned | None:
         kept.update(keys)
         if len(keys) < len(line):
             cut.append(tuple(key for key in keys if key != gang.key))
-    return Thinned((*queues.facts.values(), *_facts(state, queues, kept)), tuple(cut))
+    return Thinned((*queues.current_facts(), *_facts(state, queues, kept)), tuple(cut))
 
 
 def _lines(state: LineState, queues: Queues) -> Iterator[list[tuple[Hashable, str]]]:

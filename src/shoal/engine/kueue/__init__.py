@@ -13,14 +13,15 @@ and a victim counts as leaving from the moment they are returned. The facts told
 gang as `waiting` again undoes its reservation, so tell only facts that include one's own writes.
 
 Where things are: facts · demand (what a gang asks for) · quota/ (trees) · flavors/ (assignments) · preemption/ and
-fair_sharing/ (victims, shares) · index/ (who is next) · cycle/ (who is where, deciding) · decisions, explain, places,
-unheard, views (answers) · read, limits (from objects).
+fair_sharing/ (victims, shares) · usage (what LocalQueues had) · index/ (who is next) · cycle/ (who is where, deciding)
+· decisions, explain, places, unheard, views (answers) · read, limits (from objects).
 """
 
 from shoal.engine.kueue.decisions import Evict, QueueDecisions, Reserve, Wait
 from shoal.engine.kueue.facts import (
     ClusterQueue,
     Cohort,
+    ConsumedUsage,
     Flavor,
     FlavorQuota,
     FlavorResource,
@@ -29,11 +30,13 @@ from shoal.engine.kueue.facts import (
     KueueSettings,
     Limits,
     LocalQueue,
+    LocalQueueUsage,
     Preemption,
     ResourceGroup,
     ShareStrategy,
     Terms,
     TopologyFact,
+    UsageSharing,
     order_time,
     terms_of,
 )
@@ -45,6 +48,7 @@ from shoal.engine.kueue.unheard import Known
 __all__ = [
     "ClusterQueue",
     "Cohort",
+    "ConsumedUsage",
     "Evict",
     "Flavor",
     "FlavorQuota",
@@ -56,6 +60,7 @@ __all__ = [
     "KueueSettings",
     "Limits",
     "LocalQueue",
+    "LocalQueueUsage",
     "Places",
     "Preemption",
     "QueueDecisions",
@@ -64,6 +69,7 @@ __all__ = [
     "ShareStrategy",
     "Terms",
     "TopologyFact",
+    "UsageSharing",
     "Wait",
     "order_time",
     "stored_placement",

@@ -113,6 +113,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     places_elsewhere: bool = False
     """Another cluster finds the places (MultiKueue)."""
     weight: int = WHOLE_WEIGHT
+    by_usage: bool = False
+    """`UsageBasedAdmissionFairSharing`: LocalQueues that had less lately go first, where usage is kept."""
 
 
 class Cohort(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +124,31 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = WHOLE_WEIGHT
 
 
+class ConsumedUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a LocalQueue has had, faded up to the moment `at`; amounts in fractions of the engine's units."""
+
+    amounts: dict[str, float] = {}
+    at: int
+    users: dict[str, dict[str, float]] = {}
+    """The same by user, where users share within a queue."""
+
+
+class LocalQueueUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """How a LocalQueue stands against the others of its ClusterQueue: the lower share goes first."""
+
+    consumed: ConsumedUsage
+    share: float
+    user_shares: dict[str, float] = {}
+
+
 class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     cluster_queue: str
     stopped: bool = False
+    weight: int = WHOLE_WEIGHT
+    consumed: ConsumedUsage | None = None
+    """As it was stored; counts where nothing is known of the queue yet, that is after a restart."""
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +193,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that failed under it and whose pods need another place."""
     one_pod: bool = False
     """Its job is a single Pod, which cannot move."""
+    user: str = ""
+    """The user who submitted its job, as admission recorded it; empty: not known."""
     awaits_places: bool = False
     """All its checks are ready, and places for its pods were to be found after them."""
 
@@ -199,6 +223,18 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     """`TASFailedNodeReplacementFailFast`: a gang for whose failed node none is found is evicted."""
 
 
+class UsageSharing(msgspec.Struct, frozen=True, kw_only=True):
+    """`admissionFairSharing`: how usage fades. Microseconds."""
+
+    half_life: int = 0
+    """After which an old sample counts half; 0: nothing is accumulated."""
+    sampling: int = 300_000_000
+    weights: dict[str, float] = {}
+    """By resource, in its whole unit; one that is not named counts 1."""
+    per_user: bool = False
+    """Users share within a LocalQueue, too. Ours; Kueue does not know users."""
+
+
 class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the dialect decides. The defaults are Kueue's own, plus what keeps decisions from going in circles."""
 
@@ -213,6 +249,8 @@ class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Flavors with a topology place pods in it. Off: topologies have no effect, whatever objects say."""
     topology: TopologySettings = TopologySettings()
     gates: Gates = Gates()
+    usage_sharing: UsageSharing | None = None
+    """Admission fair sharing, in cluster queues that ask for it; None: in none."""
     patience: int = 0
     """Microseconds for which a gang that could evict others waits for them to end by themselves; what they hold is kept
     for it. Kueue evicts at once."""

@@ -17,7 +17,15 @@ from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import QueueDecisions, Wait, bounded
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.explain import explain, fits_without
-from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, KueueSettings, LocalQueue, TopologyFact
+from shoal.engine.kueue.facts import (
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    KueueSettings,
+    LocalQueue,
+    LocalQueueUsage,
+    TopologyFact,
+)
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, line, places
@@ -143,6 +151,10 @@ class Kueue:
         self.state.forest.settled()
         found = why_waiting(member, record, self.state, self.register.now, known)
         return None if found is None or found.message == BEHIND else found
+
+    def usage(self, namespace: str, name: str) -> LocalQueueUsage | None:
+        """What a LocalQueue had lately, where usage is shared; None: nothing is known yet."""
+        return self.state.usage.view(namespace, name) if self.state.usage is not None else None
 
     def next_wake(self) -> int | None:
         """The moment at which a gang's back-off ends, so that a plan is worth asking for then."""

@@ -26,8 +26,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 def line(cluster_queue: str, state: QueueState) -> list[Gang]:
     """All that wait for the quota of this queue, the next one first."""
     record = state.records.get(cluster_queue)
-    waiting = record.waiting.members() if record is not None else ()
-    return [member.gang for member in sorted(waiting, key=lambda member: member.order) if not member.holds]
+    return [member.gang for member in record.waiting.everyone() if not member.holds] if record is not None else []
 
 
 def places(key: str, state: QueueState, register: Register) -> Places | None:
@@ -36,12 +35,14 @@ def places(key: str, state: QueueState, register: Register) -> Places | None:
     if member is None or member.holds or record is None or member.uid not in record.waiting:
         return None
     everyone = record.waiting.members()
+    rank = record.waiting.rank
+    own = rank(member)
     mine = (member.gang.namespace, member.gang.queue)
     local = [other for other in everyone if (other.gang.namespace, other.gang.queue) == mine]
     return Places(
         cluster_queue=record.name,
-        position=1 + sum(other.order < member.order for other in everyone),
+        position=1 + sum(rank(other) < own for other in everyone),
         length=len(record.waiting),
-        local_position=1 + sum(other.order < member.order for other in local),
+        local_position=1 + sum(rank(other) < own for other in local),
         local_length=len(local),
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api import kueue
 from shoal.api.fields import Amount
+from shoal.api.gang import USER_USAGE
 from shoal.api.kueue_other import Topology
 from shoal.api.kueue_workload import PodSet as StoredPodSet
 from shoal.api.kueue_workload import PodSetAssignment as StoredAssignment
@@ -35,6 +36,7 @@ from shoal.engine.kueue.facts import (
     WHOLE_WEIGHT,
     ClusterQueue,
     Cohort,
+    ConsumedUsage,
     Flavor,
     FlavorQuota,
     Fungibility,
@@ -53,6 +55,7 @@ from shoal.errors import BadInput
 
 Json = Mapping[str, Any]
 
+BY_USAGE = "UsageBasedAdmissionFairSharing"
 JOB_UID = KUEUE_JOB_UID
 GATED_BY = KUEUE_GATED_BY
 
@@ -79,6 +82,7 @@ def cluster_queue(stored: kueue.ClusterQueue) -> ClusterQueue:
         ),
         stopped=(spec.stop_policy or "None") != "None",
         weight=_weight(spec.fair_sharing),
+        by_usage=spec.admission_scope is not None and spec.admission_scope.admission_mode == BY_USAGE,
     )
 
 
@@ -97,7 +101,32 @@ def local_queue(stored: kueue.LocalQueue) -> LocalQueue:
         name=stored.metadata.name,
         cluster_queue=stored.spec.cluster_queue,
         stopped=(stored.spec.stop_policy or "None") != "None",
+        weight=_weight(stored.spec.fair_sharing),
+        consumed=_consumed(stored),
     )
+
+
+def _consumed(stored: kueue.LocalQueue) -> ConsumedUsage | None:
+    """What was stored of its usage; what cannot be read counts as nothing."""
+    shared = stored.status.fair_sharing
+    usage = shared.admission_fair_sharing_status if shared is not None else None
+    if usage is None or not usage.last_update:
+        return None
+    text = (stored.metadata.annotations or {}).get(USER_USAGE) or "{}"
+    try:
+        users = msgspec.json.decode(text, type=dict[str, dict[str, str]])
+        return ConsumedUsage(
+            amounts=_fractions(usage.consumed_resources or {}),
+            at=parse_time(usage.last_update),
+            users={user: _fractions(amounts) for user, amounts in users.items()},
+        )
+    except (ValueError, BadInput):
+        return None
+
+
+def _fractions(resources: Mapping[str, Amount]) -> dict[str, float]:
+    """In the engine's units; less than nothing was never had."""
+    return {name: max(0, parse(value).nano) / (10**6 if name == "cpu" else 10**9) for name, value in resources.items()}
 
 
 def flavor(stored: kueue.ResourceFlavor) -> Flavor:

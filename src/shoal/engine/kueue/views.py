@@ -62,6 +62,14 @@ def shares(kueue: Kueue, extra: dict[str, Usage] | None = None) -> list[ShareVie
     return views
 
 
+def published_share(kueue: Kueue, kind: Literal["ClusterQueue", "Cohort"], name: str) -> int | None:
+    """The weighted share of one node as Kueue's statuses have it; None for one that is not known."""
+    forest = kueue.state.forest
+    forest.settled()
+    node = (forest.queues if kind == "ClusterQueue" else forest.cohorts).get(name)
+    return share_of(node).published if node is not None else None
+
+
 def _share_view(node: QuotaTreeNode) -> ShareView:
     share = share_of(node)
     kind: Literal["ClusterQueue", "Cohort"] = "ClusterQueue" if node.is_queue else "Cohort"

@@ -6,6 +6,7 @@ its other checks are done, it stands in the same line for room as all others, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import is_
 
 import msgspec
@@ -53,6 +54,12 @@ class Queues:
         if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
             self.facts[queue_key(fact)] = fact
         self.kueue.update(fact)
+
+    def current_facts(self) -> Iterator[QueueFact]:
+        """The facts as of now: with what LocalQueues have had until now."""
+        for fact in self.facts.values():
+            known = self.kueue.usage(fact.namespace, fact.name) if isinstance(fact, LocalQueue) else None
+            yield fact if known is None else msgspec.structs.replace(fact, consumed=known.consumed)
 
     def remove(self, key: str) -> bool:
         """False when no fact of this dialect has that key."""

@@ -23,6 +23,7 @@ from shoal.engine.kueue import (
     QueueDecisions,
     Reserve,
     Terms,
+    UsageSharing,
 )
 from shoal.engine.kueue.index.plain import PlainHeads
 from shoal.engine.model import Gang, Namespace
@@ -46,17 +47,20 @@ def reclaiming_queues(dice: random.Random) -> list[Any]:
 
 
 class History:
-    """`peaceful`: no gang may be evicted."""
+    """`peaceful`: no gang may be evicted. `sharing`: queues have two local queues each, which share by usage."""
 
-    def __init__(self, seed: int, *, peaceful: bool = False, **how: Any) -> None:
+    def __init__(self, seed: int, *, peaceful: bool = False, sharing: UsageSharing | None = None, **how: Any) -> None:
         self.dice = dice = random.Random(seed)
         self.wide = dice.random() < 0.4
-        self.kueue = Kueue(KueueSettings(fair_sharing=dice.random() < 0.4), **how)
+        self.kueue = Kueue(KueueSettings(fair_sharing=dice.random() < 0.4, usage_sharing=sharing), **how)
+        self.sharing = sharing
         self.facts = wide_facts(dice) if self.wide else reclaiming_queues(dice)
         if peaceful:
             self.facts = [
                 replace(one, preemption=Preemption()) if isinstance(one, ClusterQueue) else one for one in self.facts
             ]
+        if sharing is not None:
+            self.facts = [replace(one, by_usage=True) if isinstance(one, ClusterQueue) else one for one in self.facts]
         self.gangs: dict[str, Gang] = {}
         """As they are stored."""
         self.decided: dict[str, Reserve | Evict] = {}
@@ -66,7 +70,8 @@ class History:
         for fact in (Namespace(name="default"), Flavor(name="default"), *self.facts):
             self.kueue.update(fact)
             if isinstance(fact, ClusterQueue):
-                self.kueue.update(LocalQueue(namespace="default", name=fact.name, cluster_queue=fact.name))
+                for name in (fact.name, f"{fact.name}-2"):
+                    self.kueue.update(LocalQueue(namespace="default", name=name, cluster_queue=fact.name))
 
     def step(self) -> str:
         """Do something; returns what."""
@@ -90,6 +95,8 @@ class History:
         else:
             priority = dice.choice((0, 0, 1, 5))
             made = gang(f"g{self.number}", dice.choice("abc"), count=dice.randint(1, 3), priority=priority)
+        if self.sharing is not None and dice.random() < 0.5:
+            made = replace(made, queue=f"{made.queue}-2")
         self._update(replace(made, created_at=self.now, queued_at=self.now))
 
     def _end(self, pick: float, dice: random.Random) -> None:

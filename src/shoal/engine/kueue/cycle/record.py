@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import ClusterQueue, Flavor, FlavorResource, KueueSettings, ResourceGroup
 from shoal.engine.kueue.flavors.assignment import Assignment
+from shoal.engine.kueue.index.shared_line import SharedLine
 from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.index.waits_for import WaitsFor, WaitsForCache
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import OURS, Rules
 from shoal.engine.kueue.topology.ledger import TopologyLedger
+from shoal.engine.kueue.usage import UsageLedger
 from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
@@ -23,12 +25,17 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "_rules", "_waits_for_cache", "fact", "flavors", "freed", "groups", "inactive", "last_fit",
-        "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
+        "_held", "_largest", "_rules", "_usage", "_waits_for_cache", "fact", "flavors", "freed", "groups", "inactive",
+        "last_fit", "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, fact: ClusterQueue, node: QuotaTreeNode, topologies: TopologyLedger, rules: Rules = OURS
+        self,
+        fact: ClusterQueue,
+        node: QuotaTreeNode,
+        topologies: TopologyLedger,
+        rules: Rules = OURS,
+        usage: UsageLedger | None = None,
     ) -> None:
         self.name = fact.name
         self.topologies = topologies
@@ -39,7 +46,8 @@ class QueueRecord:
         """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
         self._held: dict[FlavorResource, dict[int, int]] = {}
         self._largest: dict[FlavorResource, int] = {}
-        self.waiting = WaitingIndex(strict=fact.strategy == "StrictFIFO")
+        self._usage = usage
+        self.waiting: WaitingIndex | SharedLine = WaitingIndex(strict=fact.strategy == "StrictFIFO")
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
         self._waits_for_cache = WaitsForCache({})
@@ -61,6 +69,8 @@ class QueueRecord:
         """How often a gang may look on from flavor to flavor before it has to wait."""
         self._waits_for_cache = WaitsForCache(self.groups)
         self.last_fit = (-1, None, None)
+        if self.shares_by_usage != isinstance(self.waiting, SharedLine):
+            self._line_up_again()
         self.waiting.strict = fact.strategy == "StrictFIFO"
         newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
         self.waiting.age_counts = newer_leave and self._rules.counts_age
@@ -69,6 +79,25 @@ class QueueRecord:
             self.selector = parse_selector(fact.namespace_selector, "spec.namespaceSelector")
         except BadInput:
             self.selector = None  # the ledger reports it and keeps the queue inactive
+
+    @property
+    def shares_by_usage(self) -> bool:
+        return self._usage is not None and self.fact.by_usage
+
+    def usage_share(self, member: QueueMember) -> float:
+        """What its LocalQueue had lately, by weight; 0 where that does not count."""
+        return self._usage.rank(self._usage.lane(member))[0] if self._usage is not None and self.fact.by_usage else 0.0
+
+    def _line_up_again(self) -> None:
+        """Gangs that wait stand by usage from now on, or no longer."""
+        before = self.waiting
+        strict = self.fact.strategy == "StrictFIFO"
+        shared = self._usage is not None and self.fact.by_usage
+        self.waiting = SharedLine(self._usage, strict=strict) if shared and self._usage else WaitingIndex(strict=strict)
+        alone = {member.uid for member in before.inadmissible_alone()}
+        for member in before.everyone():
+            self.waiting.push(member, inadmissible=member.uid in alone)
+        self.waiting.sticky = before.sticky
 
     def offer(self, waits_for_caches: dict[object, WaitsForCache]) -> None:
         """Share what is asked of queues that offer the same; called again whenever this queue or a flavor changed."""

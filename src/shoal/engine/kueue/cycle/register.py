@@ -10,11 +10,14 @@ from __future__ import annotations
 import heapq
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from shoal.engine.kueue.cycle.activity import unqueued_reason, why_inactive
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import ClusterQueue, Cohort, Flavor, LocalQueue, TopologyFact, terms_of
+from shoal.engine.kueue.usage import UsageLedger
 from shoal.engine.model import Gang
 
 QueueKey = tuple[str, str]
@@ -28,7 +31,7 @@ class Register:
         self.state = state
         self.members: dict[str, QueueMember] = {}
         """Every gang that is not finished, by key."""
-        self.local_queues: dict[QueueKey, LocalQueue] = {}
+        self.local_queues: dict[QueueKey, LocalQueue] = state.local_queues
         self.loose: dict[str, str] = {}
         """Keys of gangs that no queue takes, and why."""
         self.unnotified: set[str] = set()
@@ -76,6 +79,8 @@ class Register:
             self._take_out(old)
         if not sticky or member.holds or self.is_asleep(member):
             self.state.give_up_room(member.uid)  # nothing is kept for a gang that is not tried
+        if self.state.usage is not None and not member.holds:
+            self.state.usage.left(member.uid)
         self._put_in(member)
         if sticky and not member.holds and member.uid in self.state.records[member.queue].waiting:
             self.state.records[member.queue].waiting.sticky = member.uid
@@ -87,6 +92,8 @@ class Register:
             self._take_out(member)
             del self.members[key]
             self.state.patient.pop(member.uid, None)
+            if self.state.usage is not None:
+                self.state.usage.left(member.uid)
             self.state.give_up_room(member.uid)
             self.state.outside_change()
             self._renew_successor(key)
@@ -95,6 +102,8 @@ class Register:
         """A reservation that was told to no controller is undone: the gang waits as the facts say."""
         member = self.members[key]
         self._take_out(member)
+        if self.state.usage is not None:
+            self.state.usage.left(member.uid)
         self._put_in(self._member(member.gang))
         self._renew_successor(key)
 
@@ -127,6 +136,7 @@ class Register:
                 self.state.heads.held(record, member.usage)
         self._note_readiness(member)
         self._note_places(member)
+        self._note_usage(member)
 
     def _is_sticky(self, member: QueueMember) -> bool:
         record = self.state.records.get(member.queue)
@@ -157,6 +167,7 @@ class Register:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
             self._note_places(member)
+            self._note_usage(member)
         elif member.gang.state != "held":
             self._queue(member, record)
 
@@ -172,7 +183,7 @@ class Register:
         asleep = self.state.is_asleep(member)
         if record.waiting.strict and not asleep and self.state.rules.new_head_frees:
             head = record.waiting.peek()
-            if head is not None and member.order < head.order:
+            if head is not None and record.waiting.rank(member) < record.waiting.rank(head):
                 self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
         record.waiting.push(member, inadmissible=asleep)
         self._waiting_in[member.uid] = record.name
@@ -227,6 +238,14 @@ class Register:
         else:
             self.state.needing_places.pop(member.uid, None)
 
+    def _note_usage(self, member: QueueMember) -> None:
+        if self.state.usage is None:
+            return
+        if member.gang.state == "reserved":
+            self.state.usage.reserved(member)
+        else:
+            self.state.usage.admitted(member.uid)
+
     def _note_readiness(self, member: QueueMember) -> None:
         if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
             self.state.unready.add(member.uid)
@@ -244,7 +263,9 @@ class Register:
         self._ghosts.discard(fact.name)
         stopped = record is None or record.fact.stopped != fact.stopped
         if record is None:
-            self.state.records[fact.name] = QueueRecord(fact, node, self.state.topologies, self.state.rules)
+            self.state.records[fact.name] = QueueRecord(
+                fact, node, self.state.topologies, self.state.rules, self.state.usage
+            )
         else:
             record.describe(fact)
         self._shape_changed()
@@ -281,12 +302,18 @@ class Register:
 
     def update_local_queue(self, fact: LocalQueue) -> None:
         key = (fact.namespace, fact.name)
+        if self.state.usage is not None:
+            self.state.usage.update_queue(fact)
+        if fact.consumed is not None:
+            fact = replace(fact, consumed=None)
         if self.local_queues.get(key) != fact:
             self.local_queues[key] = fact
             self.state.outside_change()
             self._replace(self._by_local.get(key, set()))
 
     def remove_local_queue(self, namespace: str, name: str) -> None:
+        if self.state.usage is not None:
+            self.state.usage.remove_queue(namespace, name)
         if self.local_queues.pop((namespace, name), None) is not None:
             self.state.outside_change()
             self._replace(self._by_local.get((namespace, name), set()))
@@ -384,10 +411,24 @@ class Register:
                 queue.waiting.wake(member.uid)
                 self.state.heads.arrived(queue)
 
+        if self.state.usage is not None and self.state.usage.is_due(now):
+            self._sample_usage(self.state.usage, now)
         for uid in self.state.lost_patience():
             waits = self.state.records.get(self._waiting_in.get(uid, ""))
             if waits is not None:
                 self.state.heads.arrived(waits)
+
+    def _sample_usage(self, usage: UsageLedger, now: int) -> None:
+        """Who had much lately is another one now: in queues that are shared by usage lines stand in another order, and
+        others would leave first."""
+        shared = [record for record in self.state.records.values() if record.shares_by_usage]
+        if not usage.sample(now, [member for record in shared for member in record.reserved.values()]):
+            return
+        for record in shared:
+            self.state.forest.bump(record.node)
+            self.state.heads.arrived(record)
+            if record.waiting.strict:
+                self._freed(record)  # its head may be another one, which keeps other quota from the rest
 
     def _lead(self) -> None:
         """After a restart: gangs for which others are leaving go to the front of their queues again."""
@@ -404,8 +445,9 @@ class Register:
         return f"ClusterQueue {record.name} is inactive: {record.inactive}" if record.inactive else ""
 
     def next_wake(self) -> int | None:
-        """The moment at which the next back-off ends, or the next gang stops waiting for others to end."""
-        moments = [self.state.patience_ends(), self._next_awake()]
+        """The moment at which a back-off ends, a gang stops waiting for others to end, or usage is to be sampled."""
+        sample = self.state.usage.next_sample() if self.state.usage is not None else None
+        moments = [self.state.patience_ends(), self._next_awake(), sample]
         return min((one for one in moments if one is not None), default=None)
 
     def _next_awake(self) -> int | None:

@@ -18,7 +18,7 @@ import msgspec
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember, charge_of, topology_of
-from shoal.engine.kueue.facts import Flavor, KueueSettings, Usage
+from shoal.engine.kueue.facts import Flavor, KueueSettings, LocalQueue, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waits_for import WaitsForCache
@@ -26,6 +26,7 @@ from shoal.engine.kueue.preemption.candidates import NO_GANGS, Victim
 from shoal.engine.kueue.quota.forest import CohortForest
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.topology.ledger import TopologyLedger, Uses
+from shoal.engine.kueue.usage import UsageLedger
 from shoal.engine.model import PodSetAssignment
 
 
@@ -59,6 +60,11 @@ class QueueState:
         self.flavors: dict[str, Flavor] = {}
         self.topologies = TopologyLedger(self.flavors)
         self.namespaces: dict[str, dict[str, str]] = {}
+        self.local_queues: dict[tuple[str, str], LocalQueue] = {}
+        self.usage = (
+            UsageLedger(settings.usage_sharing, self.local_queues) if settings.usage_sharing is not None else None
+        )
+        """What LocalQueues had lately, where that decides anything."""
         self.waits_for_caches: dict[object, WaitsForCache] = {}
         """What is asked for, by what queues offer."""
         self.rooms: dict[str, FreedQuota] = {}
@@ -117,6 +123,8 @@ class QueueState:
         member.forget()
         record.hold(member)
         record.waiting.gone(member)
+        if self.usage is not None:
+            self.usage.reserved(member)
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
         room = self._drop_room(member.uid)

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 
 Order = tuple[int, int, str]
+LineRank = tuple[tuple[float, float], Order]
+"""What decides the place of a gang: usage of its LocalQueue and its user where that is shared, then its own order."""
+NO_USAGE = (0.0, 0.0)
 
 LARGEST = 2**62
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from shoal.engine.kueue.demand import QueueMember
-from shoal.engine.kueue.index.bucket import Bucket, EqualGangs, Order
+from shoal.engine.kueue.index.bucket import NO_USAGE, Bucket, EqualGangs, LineRank, Order
 from shoal.engine.kueue.index.waits_for import QuotaPlaces, WaitsFor
 
 
@@ -109,7 +109,7 @@ class WaitingIndex:
         first admissible one for which there could be enough."""
         member = self._members.get(first) if first not in self._inadmissible else None
         if member is None:
-            member = self._head(survey)
+            member = self.head(survey)
         if member is not None:
             shape = self._shapes[member.shape]
             if shape.heap and shape.heap[0] == member.order:
@@ -128,9 +128,10 @@ class WaitingIndex:
 
     def peek(self) -> QueueMember | None:
         """The head, whether or not there is enough for it."""
-        return self._head(None)
+        return self.head(None)
 
-    def _head(self, survey: Survey | None) -> QueueMember | None:
+    def head(self, survey: Survey | None) -> QueueMember | None:
+        """The first for which there could be enough; without a survey the first."""
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_inadmissible(sticky):
             return sticky
@@ -207,7 +208,7 @@ class WaitingIndex:
 
     def sweep(self, survey: Survey) -> None:
         """Set aside gangs that stand before the head and would fail again."""
-        self._head(survey)
+        self.head(survey)
 
     def set_inadmissible(self, member: QueueMember, waits_for: WaitsFor | None = None) -> None:
         """It failed: set its whole shape aside until a call reaches it. The member itself must be queued."""
@@ -315,6 +316,16 @@ class WaitingIndex:
     def members(self) -> Iterable[QueueMember]:
         """All gangs, in no order."""
         return self._members.values()
+
+    def member(self, uid: str) -> QueueMember | None:
+        return self._members.get(uid)
+
+    def has_shape(self, key: str) -> bool:
+        return key in self._shapes
+
+    def rank(self, member: QueueMember) -> LineRank:
+        """What decides its place: lower goes first."""
+        return NO_USAGE, member.order
 
     def everyone(self) -> list[QueueMember]:
         """In queue order, inadmissible or not."""

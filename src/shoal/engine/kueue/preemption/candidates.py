@@ -110,11 +110,14 @@ def users(request: PreemptionRequest, record: QueueRecord, policy: Policy) -> It
             yield member
 
 
-def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bool, int, int, str]:
-    """Sorts the first to go first. Not yet reserved counts as reserved now."""
+def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bool, float, int, int, str]:
+    """Sorts the first to go first. Not yet reserved counts as reserved now. Where usage is shared, those of a
+    LocalQueue that had much lately leave first."""
+    own = member.queue == request.record.name
     return (
         not member.evicted,
-        member.queue == request.record.name,
+        own,
+        -request.record.usage_share(member) if own else 0.0,
         member.priority,
         -(member.reserved_at or request.now),
         member.uid,
