@@ -85,9 +85,10 @@ class QueueCaches:
         self.namespaces: Cache[Namespace] = self._cache(kinds.NAMESPACE, Namespace)
         self.others: dict[Kind, Cache[Any]] = {cache.kind: cache for cache in self._all_others()}
         self.requests: Cache[Json] = shared.watch_requests()
-        named = "" if jobs_without_queue else kueue_names.QUEUE
+        unnamed = {one.kind for one in ALL if jobs_without_queue} - {kinds.POD}  # of pods, never all
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, dict, label_selector=named) for one in ALL
+            one.kind: self._cache(one.kind, dict, label_selector="" if one.kind in unnamed else kueue_names.QUEUE)
+            for one in ALL
         }
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
 
