@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.api.gang import NOTIFY
 from shoal.api.kueue_workload import Workload
-from shoal.api.meta import controller_of
+from shoal.api.meta import Condition, controller_of
 from shoal.api.objects import annotation, key_of
 from shoal.api.times import parse_time
 from shoal.controllers.planning.creators import submitter_of
@@ -30,6 +30,14 @@ def remembered(workload: Workload, caches: QueueCaches) -> GangFacts:
         cluster_queue=caches.cluster_queue_name(workload),
         limit=min(limits, default=0),
         notify=next((text for one in (job, queue) if one and (text := annotation(one, NOTIFY))), ""),
+        started_at=_since(condition(workload, "Admitted")),
         outcome=(FAILED if end.reason in _FAILED else SUCCEEDED) if ended and end is not None else "",
-        ended_at=parse_time(end.last_transition_time) if ended and end is not None and end.last_transition_time else 0,
+        ended_at=_since(end),
     )
+
+
+def _since(found: Condition | None) -> int:
+    """Since when a condition holds; 0 where it does not."""
+    if found is None or found.status != "True" or not found.last_transition_time:
+        return 0
+    return parse_time(found.last_transition_time)

@@ -30,6 +30,8 @@ class GangFacts(msgspec.Struct, frozen=True, kw_only=True):
     cluster_queue: str = ""
     limit: int = 0
     """Seconds after which it ends at the latest, where its spec says so."""
+    started_at: int = 0
+    """When it was let go, where that is not when it got its quota."""
     outcome: str = ""
     """How it ended, where it has."""
     ended_at: int = 0
@@ -104,7 +106,7 @@ def sighting(gang: Gang, facts: GangFacts, now: int) -> Sighting:
         stage = "running"
     return Sighting(
         uid=gang.uid, stage=stage, at=now, namespace=gang.namespace, queue=gang.queue, priority=gang.priority,
-        queued_at=gang.created_at or gang.queued_at, started_at=gang.admitted_at, preempted=bool(gang.stopping_for),
+        queued_at=gang.created_at or gang.queued_at, started_at=facts.started_at or gang.admitted_at, preempted=bool(gang.stopping_for),
         pods=pods, amounts=amounts, facts=facts,
     )  # fmt: skip
 
