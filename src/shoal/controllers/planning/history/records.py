@@ -106,8 +106,8 @@ def sighting(gang: Gang, facts: GangFacts, now: int) -> Sighting:
         stage = "running"
     return Sighting(
         uid=gang.uid, stage=stage, at=now, namespace=gang.namespace, queue=gang.queue, priority=gang.priority,
-        queued_at=gang.created_at or gang.queued_at, started_at=facts.started_at or gang.admitted_at, preempted=bool(gang.stopping_for),
-        pods=pods, amounts=amounts, facts=facts,
+        queued_at=gang.created_at or gang.queued_at, started_at=facts.started_at or gang.admitted_at,
+        preempted=bool(gang.stopping_for), pods=pods, amounts=amounts, facts=facts,
     )  # fmt: skip
 
 
