@@ -1,38 +1,70 @@
-"""A RayJob of ten minutes with real Ray, whose submitter is deleted every twenty seconds, in each sandbox."""
+"""A RayJob with real Ray, whose submitter is killed every twenty seconds, in each sandbox; also one beside the head."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from shoal.local.home import Home
+from shoal.local.nodes.runtime.shim import kernel
 from tests.e2e.machine import Machine
 from tests.e2e.test_shapes import cluster, ray_job
 
-SECONDS, PAUSE = 600, 20
+PAUSE = 20
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(SECONDS + 600)
-@pytest.mark.parametrize("sandbox", ["netns", "loopback"])
-def test_a_lost_submitter_is_no_lost_job(tmp_path: Path, sandbox: str) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "mode, sandbox, seconds",
+    [
+        ("K8sJobMode", "netns", 600),
+        ("K8sJobMode", "loopback", 600),
+        ("K8sJobMode", "mounts", 120),
+        ("SidecarMode", "netns", 120),
+        ("SidecarMode", "loopback", 120),
+    ],
+)
+def test_a_lost_submitter_is_no_lost_job(tmp_path: Path, mode: str, sandbox: str, seconds: int) -> None:
+    """A submitter of its own is deleted, with its pod; one beside the head is killed, and is not started again."""
     machine = Machine("submitters", tmp_path)
-    machine.up("--sandbox", sandbox, "--node", "name=node,cpu=2,memory=8Gi")
+    machine.up("--sandbox", sandbox, "--node", "name=node,cpu=4,memory=8Gi")
     try:
-        slow = {"entrypoint": f"sleep {SECONDS}", "rayClusterSpec": cluster()}
+        slow = {"submissionMode": mode, "entrypoint": f"sleep {seconds}", "rayClusterSpec": cluster()}
         machine.kubectl("create", "-f", "-", stdin=json.dumps(ray_job("slow", slow)))
         machine.wait("rayjob/slow", "jsonpath={.status.jobStatus}=RUNNING")
-        killed, ends = 0, time.monotonic() + SECONDS - 2 * PAUSE
+        killed, ends = 0, time.monotonic() + seconds - 2 * PAUSE
         while time.monotonic() < ends:
-            for pod in machine.names("pods", "job-name=slow"):
-                machine.kubectl("delete", "pod", pod, "--wait=false", "--ignore-not-found")
-                killed += 1
+            killed += delete_submitter(machine) if mode == "K8sJobMode" else kill_sidecar(machine)
             assert machine.get("rayjob", "slow")["status"]["jobDeploymentStatus"] == "Running"
             time.sleep(PAUSE)
-        assert killed >= 2
+        assert killed >= (2 if mode == "K8sJobMode" else 1)
         machine.wait("rayjob/slow", "jsonpath={.status.jobDeploymentStatus}=Complete")
         assert machine.get("rayjob", "slow")["status"]["jobStatus"] == "SUCCEEDED"
     finally:
         machine.down()
+
+
+def delete_submitter(machine: Machine) -> int:
+    found = machine.names("pods", "job-name=slow")
+    for pod in found:
+        machine.kubectl("delete", "pod", pod, "--wait=false", "--ignore-not-found")
+    return len(found)
+
+
+def kill_sidecar(machine: Machine) -> int:
+    """Everything that runs in the container beside the head."""
+    killed = 0
+    pods = Home(machine.name, machine.home / "shoal").runtime / "pods"
+    for state in pods.glob("*/containers/ray-job-submitter/*/state.json"):
+        for pid in kernel.descendants(int(json.loads(state.read_bytes())["inner"])):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
