@@ -5,11 +5,16 @@ from __future__ import annotations
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.installation import NAME, NAMESPACE, lease_rules, member_rules, rules
-from shoal.controllers.multicluster import ClusterController
+from shoal.controllers.appwrapper import AppWrapperController
+from shoal.controllers.multicluster import AppWrapperPlaces, ClusterController
+from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
 from tests.cluster import Cluster
+from tests.unit.appwrapper.build import dispatched
 from tests.unit.clusters.build import QUICK, is_on, sent_job, town
+from tests.unit.clusters.test_app_wrappers import backs_off
+from tests.unit.clusters.wrappers import SENDING, WRAPPER, gang, sending_town
 from tests.unit.queues.build import complete, make, name_of, pods_of, ray_job, true
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
@@ -51,3 +56,27 @@ async def test_a_hub_needs_no_more_than_its_shipped_rights() -> None:
         await t.hub.client.delete(kinds.RAY_JOB, "tune", "default")
         await t.hub.until_gone(kinds.WORKLOAD, name_of(ray, "RayJob", "ray.io"))
         assert await t.where(kinds.RAY_JOB, "tune") == []
+
+
+async def test_app_wrappers_are_sent_with_the_shipped_rights() -> None:
+    async with sending_town("a") as t:
+        await grant(t.hub, ACCOUNT, [*rules(clusters=True), *lease_rules()])
+        wrapped = {
+            "verbs": ["create"],
+            "apiGroups": [""],
+            "resources": ["pods"],
+        }  # an administrator adds what is wrapped
+        await grant(t.members["a"], "hub", [*member_rules(), wrapped])
+        there = t.members["a"].server.transport(user="hub", groups=("system:authenticated",))
+        ours = Client(t.hub.server.transport(user=ACCOUNT, groups=("system:authenticated",)))
+        loop, places = PlanningLoop(ours, WRAPPER.planning), AppWrapperPlaces(SENDING)
+        AppWrapperController(loop, WRAPPER, places)
+        t.run_hub(loop.run())
+        t.run_hub(ClusterController(ours, SENDING, connect=lambda content, source: there, places=places).run())
+        for name in ("one", "two"):
+            await t.hub.create(kinds.APP_WRAPPER, gang(name))
+        await t.hub.until(kinds.APP_WRAPPER, "one", dispatched)
+        await t.hub.until(kinds.APP_WRAPPER, "two", backs_off)  # its nodes and pods are read
+        await t.hub.client.delete(kinds.APP_WRAPPER, "one", "default")
+        await t.hub.until_gone(kinds.APP_WRAPPER, "one")
+        await t.hub.until(kinds.APP_WRAPPER, "two", dispatched)
