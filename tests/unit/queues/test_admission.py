@@ -343,6 +343,10 @@ def test_what_has_no_effect_draws_a_warning() -> None:
     assert admission.validate(asked("Job", "batch", wished, wished)).warnings == ()
     named = flavor(topologyName="racks", nodeLabels={"a": "b"})
     assert admission.validate(asked("ResourceFlavor", "kueue.x-k8s.io", named)).warnings == ()
+    policy = {"migration": {"mode": "RetainFirstAdmission"}}
+    concurrent = cluster_queue(concurrentAdmissionPolicy=policy)
+    (told,) = admission.validate(asked("ClusterQueue", "kueue.x-k8s.io", concurrent)).warnings
+    assert "spec.concurrentAdmissionPolicy: has no effect here" in told
     unqueued = {**wished, "metadata": {"name": "loose"}}
     assert admission.validate(asked("Job", "batch", unqueued)).warnings == ()
 

@@ -43,8 +43,15 @@ def warnings(templates: Iterable[Json]) -> tuple[str, ...]:
     return ()
 
 
+CONCURRENT = (
+    "spec.concurrentAdmissionPolicy: has no effect here: a gang is tried on one set of flavors, and stays there"
+)
+
+
 def warnings_of_object(obj: Json) -> tuple[str, ...]:
-    """The same of a Workload that a user made."""
+    """The same of a Workload or a ClusterQueue that a user made."""
+    if obj.get("kind") == "ClusterQueue" and (obj.get("spec") or {}).get("concurrentAdmissionPolicy"):
+        return (CONCURRENT,)
     if obj.get("kind") != "Workload":
         return ()
     pod_sets = (obj.get("spec") or {}).get("podSets") or []
