@@ -23,7 +23,10 @@ from tests.controlplane.plane import ControlPlane, free_ports
 from tests.patience import PATIENCE
 
 KUBECONFIG = "/run/kubeconfig"
-ENTER = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec chroot --userspec="$USER_OF_IMAGE" "$0" "$@"'
+ENTER = (
+    'mount --bind "$0" "$0" && mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" '
+    '&& mount -o remount,ro,bind "$0" && exec chroot --userspec="$USER_OF_IMAGE" "$0" "$@"'
+)
 """In a mount namespace of its own: the root is read-only, then the process is the image's user in it."""
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a root file system is entered by root alone")
@@ -110,8 +113,8 @@ def test_the_image_installs_and_controls_a_real_cluster(built: Stage, plane: Con
         entered(built, *arguments, "--log-format=json"), env=environment(built), stderr=subprocess.PIPE, text=True
     )
     try:
-        assert "ready" in until_told(port, "/readyz").split()
-        assert "shoal_leading 1.0" in until_told(port, "/metrics")
+        until_told(port, "/readyz", "\nready")
+        until_told(port, "/metrics", "shoal_leading 1.0")
         status = Path(f"/proc/{process.pid}/status").read_text()
         ids = re.findall(r"^[UG]id:\t(\d+)", status, re.MULTILINE)
         assert ids == [str(install_workload.USER)] * 2
@@ -122,12 +125,14 @@ def test_the_image_installs_and_controls_a_real_cluster(built: Stage, plane: Con
     assert [json.loads(line)["message"] for line in said.splitlines()][-1] == "stopped"
 
 
-def until_told(port: int, path: str) -> str:
+def until_told(port: int, path: str, wanted: str) -> None:
     deadline, last = time.monotonic() + PATIENCE, ""
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-                return str(answer.read().decode())
+                last = answer.read().decode()
+                if wanted in last:
+                    return
         except urllib.error.HTTPError as error:
             last = error.read().decode()
         except OSError as error:

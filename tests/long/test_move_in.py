@@ -1,9 +1,10 @@
-"""Shoal takes running workloads over from the real KubeRay, and gives them back: not one pod is restarted."""
+"""Shoal takes running workloads over from the real KubeRay and Kueue, and gives them back: not one pod is restarted."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,11 +22,14 @@ from tests.patience import PATIENCE
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+KUEUE = "sigs.k8s.io/kueue"
+FIXED_FOLDER, OWN_FOLDER = '"/etc/kueue/metrics/certs"', 'os.Getenv("KUEUE_CERTIFICATES")'
+"""Where Kueue reads the certificate of its metrics: a folder of the machine, and one of the test."""
 PODS = 10
 """Three clusters of three, and the pod that submits the job."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("plane") / "state"
     made = ControlPlane(folder, controllers=True, scheduler=True, nodes=3, jobs_go_on=True)
@@ -35,7 +39,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def environment(plane: ControlPlane) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    return {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "KUEUE_CERTIFICATES": str(plane.folder / "certificates")}
 
 
 def shoal(plane: ControlPlane, *arguments: str) -> str:
@@ -208,3 +212,152 @@ def test_ray_clusters_jobs_and_services_go_from_kuberay_to_shoal_and_back(plane:
     after = ray_pods(plane)
     assert with_shoal.items() <= after.items()
     assert len(after) == PODS + 2
+
+
+# --- Kueue
+
+
+def kueue(plane: ControlPlane, folder: Path) -> list[str]:
+    """Its manager for batch Jobs, without webhooks: the API server of this plane reaches no Service."""
+    metrics, probes, webhook = free_ports(3)
+    certificates = plane.folder / "certificates"
+    certificates.mkdir()
+    for ending in ("crt", "key"):
+        shutil.copy(plane.folder / f"server.{ending}", certificates / f"tls.{ending}")
+    configuration = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{probes}"},
+        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
+        "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(certificates)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "integrations": {"frameworks": ["batch/job"]},
+        "featureGates": {"VisibilityOnDemand": False},
+    }
+    (folder / "kueue.json").write_text(json.dumps(configuration))
+    made = build.program("kueue_manager", f"{KUEUE}/cmd/kueue", {FIXED_FOLDER: OWN_FOLDER})
+    return [str(made), f"--config={folder / 'kueue.json'}"]
+
+
+def job(name: str) -> Json:
+    pod = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"restartPolicy": "Never", "containers": [pod]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {"parallelism": 2, "completions": 2, "suspend": True, "template": {"spec": spec}},
+    }
+
+
+def queues() -> list[Json]:
+    """Quota for one of the jobs at a time."""
+    version = "kueue.x-k8s.io/v1beta2"
+    flavors = [{"name": "any", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]
+    group = {"coveredResources": ["cpu"], "flavors": flavors}
+    made: list[Json] = [
+        {"kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}},
+        {
+            "kind": "ClusterQueue",
+            "metadata": {"name": "all"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
+        },
+        {"kind": "LocalQueue", "metadata": {"name": "team", "namespace": "default"}, "spec": {"clusterQueue": "all"}},
+    ]
+    return [{"apiVersion": version, **one} for one in made]
+
+
+def running_pods(plane: ControlPlane, name: str) -> dict[str, str]:
+    found = objects(plane, "pods", "-l", f"batch.kubernetes.io/job-name={name}")
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in found if one["status"]["phase"] == "Running"}
+
+
+def admitted(plane: ControlPlane) -> set[str]:
+    """Jobs whose Workload is admitted."""
+    return {
+        one["metadata"]["ownerReferences"][0]["name"]
+        for one in objects(plane, "workloads.kueue.x-k8s.io")
+        if any(c["type"] == "Admitted" and c["status"] == "True" for c in one.get("status", {}).get("conditions") or ())
+    }
+
+
+def next_starts(plane: ControlPlane, before: str, name: str) -> dict[str, str]:
+    """The controller in charge gives the quota of one job to the next."""
+    plane.kubectl("delete", "job", before, "--wait=false")
+    until(lambda: len(running_pods(plane, name)) == 2, lambda: objects(plane, "workloads.kueue.x-k8s.io"))
+    return running_pods(plane, name)
+
+
+def test_admitted_jobs_go_from_kueue_to_shoal_and_back(plane: ControlPlane, tmp_path: Path) -> None:
+    definitions = sorted((build.kueue_folder() / "config" / "components" / "crd" / "bases").glob("*.yaml"))
+    for path in definitions:
+        plane.kubectl("apply", "--server-side", "-f", str(path))
+    for obj in queues():
+        until_created(plane, obj)
+    until(lambda: is_served(plane, "workloads.kueue.x-k8s.io"), lambda: "Workloads are not served")  # it asks once
+    command = kueue(plane, tmp_path)
+    stands = deployment(command, "kueue-controller-manager", "registry.k8s.io/kueue/kueue:v0.19.2")
+    with running(command, plane, tmp_path / "kueue.log"):
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(stands))
+        for obj in (job("first"), job("second")):
+            until_created(plane, obj)
+        until(lambda: len(running_pods(plane, "first")) == 2, lambda: (tmp_path / "kueue.log").read_text()[-3000:])
+        until(lambda: len(objects(plane, "workloads.kueue.x-k8s.io")) == 2, lambda: "a Workload is missing")
+        first = running_pods(plane, "first")
+        told = json.loads(shoal(plane, "import", "-o", "json"))
+        assert {row["verdict"] for row in told["objects"]} == {"same"}, told
+        assert {row["state"] for row in told["objects"] if row["kind"] == "Workload"} == {"Admitted", "waits"}
+        shoal(plane, "import", "--take")
+    workloads = {one["metadata"]["uid"] for one in objects(plane, "workloads.kueue.x-k8s.io")}
+
+    shoal(plane, "install", "--crds-only")
+    (port,) = free_ports(1)
+    ours = [SHOAL, "controller", "--only=queues", f"--health-port={port}", "--open-metrics"]
+    with running(ours, plane, tmp_path / "shoal.log"):
+        until(lambda: serves(port, "kueue_admitted_active_workloads", 1), lambda: (tmp_path / "shoal.log").read_text())
+        until_created(plane, job("third"))
+        until(lambda: serves(port, "kueue_pending_workloads", 2), lambda: metrics(port))
+        assert running_pods(plane, "first") == first and admitted(plane) == {"first"}
+        assert workloads < {one["metadata"]["uid"] for one in objects(plane, "workloads.kueue.x-k8s.io")}
+        second = next_starts(plane, "first", "second")
+
+    shoal(plane, "import", "--give-back")
+    for path in definitions:
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+    with running(command, plane, tmp_path / "kueue.log"):
+        until_created(plane, job("fourth"))
+        until(lambda: len(objects(plane, "workloads.kueue.x-k8s.io")) >= 3, lambda: "Kueue made no Workload")
+        assert running_pods(plane, "second") == second and admitted(plane) == {"second"}
+        next_starts(plane, "second", "third")
+
+
+def until_created(plane: ControlPlane, obj: Json) -> None:
+    """A new kind is served a moment after its definition."""
+
+    def made() -> bool:
+        try:
+            plane.kubectl("create", "-f", "-", stdin=json.dumps(obj))
+        except RuntimeError as error:
+            refused.append(str(error))
+            return "AlreadyExists" in str(error)
+        return True
+
+    refused: list[str] = []
+    until(made, lambda: refused[-1])
+
+
+def is_served(plane: ControlPlane, resource: str) -> bool:
+    try:
+        return objects(plane, resource) == []
+    except RuntimeError:
+        return False
+
+
+def serves(port: int, name: str, value: float) -> bool:
+    """The sum over all series of this name."""
+    try:
+        found = [told for series, told in metrics(port).items() if series.partition("{")[0] == name]
+    except OSError:
+        return False
+    return bool(found) and sum(found) == value
