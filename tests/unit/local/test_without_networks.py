@@ -12,6 +12,7 @@ import pytest
 
 from shoal.local import machine
 from shoal.local.nodes.runtime import rayentry, raysite
+from shoal.local.nodes.runtime.shim import private
 from shoal.local.nodes.sandbox import trials
 from shoal.local.nodes.sandbox.choose import choose_sandbox
 from tests.faults import proven
@@ -80,6 +81,27 @@ def test_f292_a_root_that_may_not_change_the_network_is_given_no_network_namespa
         choose_sandbox("netns", "try", None, tmp_path)
     monkeypatch.setattr(trials, "own_root", lambda network=False: False)
     assert choose_sandbox("auto", "try", None, tmp_path).name == "loopback"
+
+
+def forbids_all_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "_allow", lambda *_: None)
+
+
+@pytest.mark.skipif(private.landlock_version() < 2, reason="needs a kernel with Landlock")
+@proven(without=forbids_all_moves)
+def test_f293_files_move_between_directories_of_a_pod(tmp_path: Path) -> None:
+    """F293: pods of the loopback sandbox are kept apart by Landlock, which forbids moves between directories unless
+    they are allowed by name: pip cannot build a wheel. Holds: a file is moved."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "here" / "wheel").touch()
+
+    def move() -> None:
+        private.keep_apart()
+        (tmp_path / "here" / "wheel").rename(tmp_path / "there" / "wheel")
+
+    assert trials.works(move)
+    assert (tmp_path / "there" / "wheel").exists()
 
 
 def test_doctor_says_which_parts_are_there_without_networks(monkeypatch: pytest.MonkeyPatch) -> None:

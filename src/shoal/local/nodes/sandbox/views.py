@@ -40,7 +40,7 @@ def described(view: str) -> str:
     if not view:
         return TRUSTED
     how = {MOUNTS: "mount namespaces", USER_MOUNTS: "mounts in user namespaces", LANDLOCK: "Landlock"}[view]
-    others = " and each other's files" if private.landlock_version() else ""
+    others = " and each other's files" if private.landlock_version() >= LEAST_LANDLOCK else ""
     return f"pods do not see the cluster's credentials{others} ({how})"
 
 
