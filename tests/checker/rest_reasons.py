@@ -33,7 +33,7 @@ from tests.checker.rest_waiting import Waiting
 PENDING = re.compile(r"Pending the preemption of (\d+) workload")
 MORE = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed")
 MOST = re.compile(r"insufficient quota for (\S+) in flavor (\S+), .*? > maximum capacity \((\S+)\)")
-STOPPED = re.compile(r"^(ClusterQueue(?= \S+ is stopped)|LocalQueue) (\S+) is (?:inactive: is )?stopped$")
+STOPPED = re.compile(r"^(ClusterQueue(?= \S+ is stopped)|LocalQueue) (\S+) is (?:inactive: it is )?stopped$")
 INACTIVE = re.compile(r"^ClusterQueue (\S+) is inactive")
 ABSENT = re.compile(r"^(ClusterQueue|LocalQueue) (\S+) doesn't exist")
 FREE = re.compile(r"(\S+) (\S+) needed, (\S+) free(?=;|$)")

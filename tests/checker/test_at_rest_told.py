@@ -200,7 +200,7 @@ def _told(says: str, **spec: Any) -> World:
     ("says", "why"),
     [
         ("ClusterQueue q is stopped", "it is not stopped"),
-        ("ClusterQueue q is inactive: is stopped", "nothing keeps it from admitting"),
+        ("ClusterQueue q is inactive: it is stopped", "nothing keeps it from admitting"),
         ("ClusterQueue q doesn't exist", "it exists"),
         ("workload namespace doesn't match ClusterQueue selector", "it does"),
         (short(3), "1000 (in base units) more of cpu is needed"),
@@ -213,7 +213,7 @@ def test_a_reason_that_is_not_true(says: str, why: str) -> None:
 
 def test_reasons_that_are_true() -> None:
     assert _told(short(1)).found() == []
-    assert _told("ClusterQueue q is inactive: is stopped", stopPolicy="Hold").found() == []
+    assert _told("ClusterQueue q is inactive: it is stopped", stopPolicy="Hold").found() == []
     assert _told("workload namespace doesn't match ClusterQueue selector", namespaceSelector=None).found() == []
 
 

@@ -6,7 +6,7 @@ system that it cannot write.
 
 from __future__ import annotations
 
-from shoal.api.labels import APP_NAME, HOSTNAME
+from shoal.api.labels import APP_NAME, APP_PART_OF, HOSTNAME
 from shoal.api.meta import Json
 from shoal.cli import admission
 from shoal.cli.install_values import Values, settings_of
@@ -15,7 +15,7 @@ NAME = admission.ACCOUNT
 METRICS = "shoal-metrics"
 HEALTH_PORT = 8081
 PAGE, PAGE_PORT = "shoal-page", 8090
-LABELS = {APP_NAME: "shoal", "app.kubernetes.io/part-of": "shoal"}
+LABELS = {APP_NAME: "shoal", APP_PART_OF: "shoal"}
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 """What Prometheus shows: the token of its own account."""
 STATE = "/var/lib/shoal"

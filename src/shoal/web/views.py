@@ -11,6 +11,7 @@ from typing import Any
 from shoal.api import ray_gang
 from shoal.api.kind import Kind
 from shoal.api.kueue_told import condition
+from shoal.api.labels import NODE_POOL, RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.api.objects import controller_of
 from shoal.api.quantity import amount
@@ -72,7 +73,7 @@ def node_row(node: Json, pods: list[Json]) -> Row:
     for resource, one in row["amounts"].items():
         one["n"] = [amount(resource, one["used"]), amount(resource, one["allocatable"])]
     labels = node["metadata"].get("labels") or {}
-    row["pool"] = labels.get("shoal.dev/pool") or labels.get("cloud.google.com/gke-nodepool") or ""
+    row["pool"] = labels.get(NODE_POOL) or labels.get("cloud.google.com/gke-nodepool") or ""
     named = sorted({f"{pod['metadata']['namespace']}/{_gang_of(pod)}" for pod in pods})
     row["gangs"], row["moreGangs"] = named[:MOST_NAMED], max(0, len(named) - MOST_NAMED)
     return row
@@ -130,7 +131,7 @@ def pod_row(pod: Json) -> Row:
     return {
         "id": pod["metadata"]["uid"],
         "name": pod["metadata"]["name"],
-        "role": labels.get("ray.io/node-type") or "",
+        "role": labels.get(RAY_NODE_TYPE) or "",
         "phase": "Terminating" if pod["metadata"].get("deletionTimestamp") else status.get("phase") or "Pending",
         "reason": next((reason for reason in reasons if reason), "") or str(status.get("reason") or ""),
         "ready": f"{ready}/{len((pod.get('spec') or {}).get('containers') or ())}",

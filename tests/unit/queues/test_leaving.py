@@ -157,7 +157,11 @@ async def test_a_held_queue_admits_no_gang_and_a_drained_one_lets_no_gang_stay(c
     assert said(queue, "Active") == ("False", "Stopped", "Can't admit new workloads: is stopped.")
     (second,) = await make(cluster, job("two", 1))
     held = await cluster.until(kinds.WORKLOAD, name_of(second), lambda one: bool(condition(one, "QuotaReserved")))
-    assert said(held, "QuotaReserved") == ("False", "Suspended", "ClusterQueue cluster-queue is inactive: is stopped")
+    assert said(held, "QuotaReserved") == (
+        "False",
+        "Suspended",
+        "ClusterQueue cluster-queue is inactive: it is stopped",
+    )
     assert true("Admitted")(await cluster.get(kinds.WORKLOAD, name_of(first)))
     await cluster.client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, {"spec": {"stopPolicy": "HoldAndDrain"}})
     drained = await cluster.until(kinds.WORKLOAD, name_of(first), lambda one: said(one, "QuotaReserved")[0] == "False")

@@ -26,8 +26,7 @@ from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.wrapper_copies import KINDS, WrapperCopies, round_of
 from shoal.controllers.planning.other_clusters import MemberChoice, Sent, SentCopy
 from shoal.engine.model import Gang
-from shoal.engine.nodes.fit import demand_of
-from shoal.engine.nodes.selectors import parse_selector
+from shoal.engine.nodes import demand_of, parse_selector
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, KubeError, NotFound

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shoal.api.kinds import CONFIG_MAP
+from shoal.api.labels import APP_PART_OF
 from shoal.api.meta import Json
 from shoal.controllers.planning.creators import Creator, read_creator
 
@@ -67,7 +68,7 @@ def record_of(namespace: str, objects: Mapping[str, ImportedObject], stopped: St
     """The ConfigMap, by UID."""
     data = {uid: msgspec.json.encode(one).decode() for uid, one in sorted(objects.items())}
     data[STOPPED] = msgspec.json.encode(stopped).decode()
-    metadata = {"name": RECORD, "namespace": namespace, "labels": {"app.kubernetes.io/part-of": "shoal"}}
+    metadata = {"name": RECORD, "namespace": namespace, "labels": {APP_PART_OF: "shoal"}}
     return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": data}
 
 

@@ -5,6 +5,7 @@ to grow, nodes that would have to come. Plans never wait for any of it.
 """
 
 from shoal.engine.explain.case import case_of
+from shoal.engine.explain.forecast import Forecast, RunLength
 from shoal.engine.explain.helps import by_itself, find_help
 from shoal.engine.explain.holding import strangers
 from shoal.engine.explain.rehearsal import Rehearsal
@@ -14,7 +15,9 @@ from shoal.engine.explain.why import explain, front, plain_reason
 
 __all__ = [
     "DraftTrial",
+    "Forecast",
     "Rehearsal",
+    "RunLength",
     "by_itself",
     "case_of",
     "explain",

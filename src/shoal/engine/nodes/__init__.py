@@ -5,11 +5,11 @@ nodes for a gang or a pod, `Pools` thinks of nodes that could be added. Nothing 
 """
 
 from shoal.engine.nodes.affinity import Resident, company_of
-from shoal.engine.nodes.fit import Placement, Unplaced, place, place_pod
+from shoal.engine.nodes.fit import Placement, Unplaced, demand_of, place, place_pod
 from shoal.engine.nodes.ledger import Ledger
 from shoal.engine.nodes.pools import Pools, Wanting
 from shoal.engine.nodes.room import Room, is_accelerator
-from shoal.engine.nodes.selectors import tolerates
+from shoal.engine.nodes.selectors import parse_selector, tolerates
 from shoal.engine.nodes.to_come import pod_set_index
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "Unplaced",
     "Wanting",
     "company_of",
+    "demand_of",
     "is_accelerator",
+    "parse_selector",
     "place",
     "place_pod",
     "pod_set_index",

@@ -245,7 +245,7 @@ def test_f024_nothing_is_admitted_into_a_stopped_queue(stop):
     world.finish("first")
     decisions = world.plan()
     assert not decisions.reserved
-    assert [entry.message.endswith("a is stopped") for entry in decisions.waiting] == [True]
+    assert [entry.message.endswith("a is inactive: it is stopped") for entry in decisions.waiting] == [True]
     world.tell(queue("a", 2))
     assert [entry.gang for entry in world.plan().reserved] == ["Workload/default/second"]
 

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
 from shoal.api.kind import Kind
+from shoal.api.labels import HELD_ELSEWHERE
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.status.admission import StoredAdmission
@@ -22,8 +23,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.other_clusters import OtherClusters
 
 CallOff = Callable[[Kind, AppWrapper, str, str], Awaitable[float | None]]
-HELD = "shoal.dev/elsewhere"
-"""Finalizer of an AppWrapper of which another cluster may hold a copy."""
+HELD = HELD_ELSEWHERE
 REFUSED, TOO_SLOW, TAKEN_AWAY = "ClusterRefused", "ClusterTooSlow", "ClusterTakenAway"
 """Why it goes back to the queue; the cluster at fault is not chosen again for a while."""
 LOOK_AGAIN = 1.0

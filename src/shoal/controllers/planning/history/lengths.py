@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.api.questions import StartEstimate
 from shoal.api.times import seconds_text
-from shoal.engine.explain.forecast import Forecast, RunLength
+from shoal.engine.explain import Forecast, RunLength
 from shoal.engine.model import Gang
 
 FEWEST = 3

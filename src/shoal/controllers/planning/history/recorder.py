@@ -17,7 +17,7 @@ from shoal.controllers.planning.history.lengths import RunFacts, lengths
 from shoal.controllers.planning.history.notices import Notices
 from shoal.controllers.planning.history.records import GangFacts, RunRecord, Sighting, sighting
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTotal, HistoryTrouble
-from shoal.engine.explain.forecast import RunLength
+from shoal.engine.explain import RunLength
 from shoal.engine.model import Gang
 from shoal.kube.clock import Clock
 

@@ -10,13 +10,12 @@ from typing import Protocol
 
 from shoal.api.kueue import MULTIKUEUE_CONTROLLER, AdmissionCheck, ClusterQueue
 from shoal.api.kueue_workload import Workload
-from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
+from shoal.api.labels import HELD_ELSEWHERE, KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, finalizers, label
 from shoal.controllers.queues.checks.rules import rules_of
 
-HELD = "shoal.dev/elsewhere"
-"""Finalizer of a Workload of which another cluster may hold a copy."""
+HELD = HELD_ELSEWHERE
 
 EPOCH = "shoal.dev/epoch"
 """Annotation of what another cluster's Shoal has put here: in which round of its dispatch."""

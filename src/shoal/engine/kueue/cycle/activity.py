@@ -55,9 +55,9 @@ def unqueued_reason(queue: str, local: LocalQueue | None, record: QueueRecord | 
     if local is None:
         return f"LocalQueue {queue} doesn't exist"
     if local.stopped:
-        return f"LocalQueue {queue} is inactive: is stopped"
+        return f"LocalQueue {queue} is inactive: it is stopped"
     if record is None:
         return f"ClusterQueue {local.cluster_queue} doesn't exist"
     if record.fact.stopped:
-        return f"ClusterQueue {local.cluster_queue} is inactive: is stopped"
+        return f"ClusterQueue {local.cluster_queue} is inactive: it is stopped"
     return ""

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shoal.api.labels import NAMESPACE_NAME
 from shoal.api.meta import Json
 from shoal.local.apiserver.kinds import defaults
 from shoal.local.apiserver.kinds.resources import Resource, ServedVersion
@@ -39,7 +40,7 @@ def fold(resource: Resource, obj: Json) -> None:
         merge_string_data(obj)
     elif resource.kind == "Namespace" and not resource.group:
         labels = obj["metadata"].setdefault("labels", {})
-        labels["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
+        labels[NAMESPACE_NAME] = obj["metadata"].get("name", "")
 
 
 def prepare_create(resource: Resource, version: ServedVersion, obj: Json) -> None:
@@ -141,7 +142,7 @@ def prepare_update(resource: Resource, version: ServedVersion, new: Json, old: J
         merge_string_data(new)
     elif resource.kind == "Namespace" and not resource.group:
         new["spec"] = old.get("spec", {})  # finalizers only through /finalize
-        new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
+        new["metadata"].setdefault("labels", {})[NAMESPACE_NAME] = old["metadata"]["name"]
     elif resource.kind == "Service" and not resource.group:
         _keep_addresses(new, old)
     elif resource.kind == "Event" and not resource.group:

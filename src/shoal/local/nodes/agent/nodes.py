@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable
 
 from shoal.api.kinds import LEASE, NODE
-from shoal.api.labels import HOSTNAME, OPERATING_SYSTEM
+from shoal.api.labels import HOSTNAME, NODE_POOL, OPERATING_SYSTEM
 from shoal.api.meta import Json
 from shoal.api.times import micro_text, seconds_text
 from shoal.kube.client import Client
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 MANAGED = "shoal.dev/agent"
 """Label of the nodes that an embedded agent serves; its value is the agent's name."""
 RUNTIME = "shoal.dev/runtime"
-POOL = "shoal.dev/pool"
+POOL = NODE_POOL
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 HEARTBEAT = 10.0
