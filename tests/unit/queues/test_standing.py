@@ -8,6 +8,7 @@ from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.controllers.queues import QueueSettings, standing
 from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.reconciler import QueueReconciler
 from tests.cluster import Cluster
 from tests.conformance.kueue_stage import Stage
 from tests.faults import proven
@@ -135,3 +136,49 @@ async def test_a_deactivated_gang_without_quota_says_so(quiet: Cluster) -> None:
     await quiet.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": True}})
     await make(quiet, local_queue())
     await quiet.until(kinds.WORKLOAD, name, true("Admitted"))
+
+
+def jobs_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def believed(reconciler: QueueReconciler, workload: object, found: object) -> bool:
+        return True
+
+    monkeypatch.setattr(QueueReconciler, "_is_confirmed", believed)
+
+
+@proven(without=jobs_are_believed)
+async def test_f279_quota_stays_while_the_server_says_that_the_job_runs() -> None:
+    """F279: a running gang is evicted while the controller's view of Jobs is from before its start. Holds: its quota
+    comes back once the server says that the job has stopped."""
+    stage = Stage("2026-01-01T12:00:00Z", QueueSettings())
+    stage.queues.reconciler._pods_left = lambda uid: 0
+    for kind, obj in (
+        (kinds.RESOURCE_FLAVOR, flavor()),
+        (kinds.CLUSTER_QUEUE, cluster_queue()),
+        (kinds.LOCAL_QUEUE, local_queue()),
+    ):
+        stage.give(kind, obj)
+    body = job("train")
+    known = stage.give(kinds.JOB, body)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": known["metadata"]["uid"]}
+    metadata = {"name": name_of(known), "namespace": "default", "ownerReferences": [{**owner, "controller": True}]}
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}}
+    at = {"lastTransitionTime": "2026-01-01T11:59:00Z", "status": "True", "message": ""}
+    conditions = [{"type": one, "reason": one, **at} for one in ("QuotaReserved", "Admitted")]
+    conditions.append({"type": "Evicted", "reason": "Deactivated", **at})
+    spec = {"queueName": "user-queue", "podSets": [{"name": "main", "count": 1, "template": body["spec"]["template"]}]}
+    status = {
+        "admission": {"clusterQueue": "cluster-queue", "podSetAssignments": [assignment]},
+        "conditions": conditions,
+    }
+    stage.give(kinds.WORKLOAD, {"metadata": metadata, "spec": {**spec, "active": False}, "status": status})
+    stage.begin()
+    running = await stage.store.patch(kinds.JOB, "train", "default", {"spec": {"suspend": False}})
+    await stage.look(Key("default", name_of(known)))
+    (kept,) = stage.store.all(kinds.WORKLOAD)
+    assert said(kept, "QuotaReserved")[0] == "True"
+    stopped = await stage.store.patch(kinds.JOB, "train", "default", {"spec": {"suspend": True}})
+    for seen in (running, stopped):
+        stage.see(kinds.JOB, seen)
+    await stage.look(Key("default", name_of(known)))
+    (released,) = stage.store.all(kinds.WORKLOAD)
+    assert said(released, "QuotaReserved")[0] == "False"

@@ -115,7 +115,7 @@ class QueueReconciler:
         if self._context.call_off(draft):
             return 0.0  # once the planning loop knows
         self._note_failed_nodes(draft)
-        wake = self._machine.advance(draft, self._situation(workload, found))
+        wake = self._machine.advance(draft, await self._situation(workload, found))
         workload = await self._context.store(draft)
         workload = await self._provisioning.look(workload)
         workload, again = await self._answered.look(workload)
@@ -133,7 +133,7 @@ class QueueReconciler:
         failed = failed_nodes(workload, self._caches.node_by_host, self._caches.pods_of(workload))
         draft.set("unhealthyNodes", [{"name": name} for name in failed] or None)
 
-    def _situation(self, workload: Workload, found: Found) -> Situation:
+    async def _situation(self, workload: Workload, found: Found) -> Situation:
         ready = None
         runs = found is not None and not found[0].is_suspended(found[1])
         if self._context.settings.pods_ready is not None and found is not None:
@@ -144,7 +144,7 @@ class QueueReconciler:
             ready = not kind.is_suspended(job) and kind.are_pods_ready(job, counts)
         return Situation(
             gang=self._facts.gang(workload),
-            stopped=self._has_stopped(workload, found),
+            stopped=self._has_stopped(workload, found) and await self._is_confirmed(workload, found),
             ready=ready,
             lacking=self._incomplete.lacking(workload) if runs else None,
             reclaimable=found[0].reclaimable(found[1]) if found is not None else None,
@@ -159,6 +159,20 @@ class QueueReconciler:
         if multikueue.is_managed(job):
             return True
         return kind.is_suspended(job) and not kind.is_active(job)
+
+    async def _is_confirmed(self, workload: Workload, found: Found) -> bool:
+        """Jobs may be known from before a start of which the Workload shows the eviction: the server says how it is."""
+        if found is None or not (is_true(workload, "Admitted") and is_true(workload, "Evicted")):
+            return True
+        kind, job = found
+        if multikueue.is_managed(job):
+            return True
+        try:
+            now = await self._context.client.get(kind.kind, job["metadata"]["name"], job["metadata"]["namespace"])
+        except NotFound:
+            return True
+        same = now["metadata"]["uid"] == job["metadata"]["uid"]
+        return not same or (kind.is_suspended(now) and not kind.is_active(now))
 
     # --- the job
 

@@ -24,7 +24,7 @@ from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.stored import created_at
+from shoal.controllers.queues.stored import created_at, is_true
 from shoal.controllers.queues.telling import Telling
 from shoal.engine.line import Recovery
 from shoal.engine.model import Gang, Preempt
@@ -77,7 +77,8 @@ class StateMachine:
         elif draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._end_stay(draft, now_is)
         ready = None if synced else all(one.get("state") == "Ready" for one in draft.get("admissionChecks") or ())
-        if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped:
+        was_started = is_true(draft.workload, "Admitted") and not is_true(draft.workload, "Evicted")
+        if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped and not was_started:
             steps.give_back(draft)
             recovery.pause(draft)
             self._sync_checks(draft, cluster_queue)
