@@ -30,7 +30,7 @@ MANAGER = "shoal-page"
 
 
 class LocalVisitors:
-    """Users of the embedded API server: it has told them apart already, and hands over whom it let in."""
+    """Users of the embedded API server: it has told them apart already, and hands over the user that it let in."""
 
     def __init__(self, server: Server, page: PageServer) -> None:
         self._server = server
