@@ -115,6 +115,10 @@ def test_what_doctor_promises_is_what_pods_get(
     assert given == {name: promised[name] for name in given}
     runs_as = machine.kubectl("logs", "looking", "-c", "who").strip()
     assert (runs_as == "4711") == (sandbox != "loopback" and taken != [NET_ADMIN] and not user)
+    named = looking(0, "", Path())[1]
+    named["metadata"], named["spec"]["hostAliases"] = {"name": "named"}, [{"ip": "10.0.0.1", "hostnames": ["friend"]}]
+    said = machine.kubectl("create", "-f", "-", stdin=json.dumps(named), fails=sandbox == "loopback")
+    assert "spec.hostAliases: a container has no /etc/hosts of its own" in said or sandbox != "loopback"
 
 
 SCRIPT = """

@@ -17,6 +17,8 @@ from tests.e2e.machine import Machine
 from tests.e2e.test_shapes import cluster, ray_job
 
 PAUSE = 20
+MODES = ("K8sJobMode", "SidecarMode")
+"""The others have no submitter of their own."""
 
 
 @pytest.mark.ray
@@ -24,11 +26,9 @@ PAUSE = 20
 @pytest.mark.parametrize(
     "mode, sandbox, seconds",
     [
+        *((mode, sandbox, 120) for mode in MODES for sandbox in ("netns", "mounts", "loopback")),
         ("K8sJobMode", "netns", 600),
         ("K8sJobMode", "loopback", 600),
-        ("K8sJobMode", "mounts", 120),
-        ("SidecarMode", "netns", 120),
-        ("SidecarMode", "loopback", 120),
     ],
 )
 def test_a_lost_submitter_is_no_lost_job(tmp_path: Path, mode: str, sandbox: str, seconds: int) -> None:

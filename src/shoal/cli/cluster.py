@@ -19,7 +19,7 @@ from shoal.api.kinds import CRD, NODE, POD
 from shoal.api.meta import Json
 from shoal.cli import choices
 from shoal.cli.hosting import make_agent
-from shoal.cli.local_admission import judges, preparers, ray_settings, status_judges, updaters
+from shoal.cli.local_admission import judges, preparers, ray_settings, status_judges, updaters, with_sandbox
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
@@ -114,6 +114,9 @@ class LocalCluster:
             self._space.outward if self._space is not None else None,
         )
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
+        if not self.sandbox.isolates and of_ray.admission != "off":
+            known = self.server.admission.judges
+            known.update(with_sandbox(known, self.sandbox.roots, self._runs_all_pods))
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
         await self.keeper.register(self._nodes())
@@ -209,6 +212,11 @@ class LocalCluster:
         return make_agent(
             self.client, self.home, self.keeper, sandbox, api, certificate, images, self.clock, binds_claims=True
         )
+
+    def _runs_all_pods(self) -> bool:
+        """Whether every pod is a process of this machine; on a simulated node anything can run."""
+        runtimes = {shape.runtime for shape in self.keeper.shapes.values()}
+        return runtimes | {pool.runtime for pool in self.settings.pools} <= {"process"}
 
     def _nodes(self) -> list[NodeShape]:
         """As declared, without those that were removed by hand since."""

@@ -6,6 +6,7 @@ By group and resource, put together once at the start of the cluster; the rooms 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal.cli import choices
@@ -56,6 +57,20 @@ def judges(
         ("ibm.com", "quotasubtrees"): of_gangs,
         **{("kueue.x-k8s.io", name): queues.validate for name in queues.JUDGED},
     }
+
+
+def with_sandbox(
+    judges: dict[tuple[str, str], Judge], mounts: bool, applies: Callable[[], bool]
+) -> dict[tuple[str, str], Judge]:
+    """The same, and what a sandbox on the machine's own network can never give is refused where all pods run in it."""
+    from shoal.controllers.queues.admission import first_refusal
+    from shoal.local import sandbox_rules
+
+    own = sandbox_rules.judge(sandbox_rules.around(mounts), applies)
+    added: dict[tuple[str, str], Judge] = {
+        key: first_refusal(judges[key], own) if key in judges else own for key in sandbox_rules.JUDGED
+    }
+    return {**judges, **added}
 
 
 def preparers(

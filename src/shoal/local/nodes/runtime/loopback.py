@@ -1,11 +1,13 @@
 """A container's plan where pods share the machine's network: ports mapped, and paths too where nothing can be mounted.
 
-Mount paths in the command line, the environment and the working directory are replaced by the directories behind them.
-A path that a program has built in is not seen; the netns and mounts sandboxes have no such limit.
+Mount paths in the command line, the environment, the working directory and in scripts out of volumes are replaced by
+the directories behind them, as are the home of a Ray image and Ray's own directory. A path that a program other than
+Python has built in is not seen; the netns and mounts sandboxes have no such limit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from shoal.api.meta import Json
 from shoal.local.images import Image
-from shoal.local.nodes.runtime import rayentry, raysite
+from shoal.local.nodes.runtime import rayentry, raysite, scripts
 from shoal.local.nodes.runtime.process import RunPlan
 from shoal.local.nodes.runtime.raysite.sitecustomize import mapped
 from shoal.local.nodes.runtime.shim.kernel import StartFailed
@@ -23,6 +25,8 @@ from shoal.local.nodes.runtime.sources import ConfigError
 from shoal.local.nodes.sandbox import Sandbox, SandboxAddress
 from shoal.local.nodes.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_METRICS, LoopbackSandbox
 
+RAY_HOME, RAY_FILES = "/home/ray", "/tmp/ray"
+"""Where an image of Ray has its user's home, and Ray its logs."""
 SHOWN = "/run/shoal"
 """Where a container with a root of its own finds what its `ray` command needs."""
 
@@ -42,29 +46,31 @@ def map_paths(
 ) -> None:
     """Where nothing can be mounted: paths by what is behind them, and directories of the pod's own for the rest."""
     assert isinstance(sandbox, LoopbackSandbox)
-    paths = [(mount["target"], _source(mount)) for mount in mounts]
-    message = directory / "termination-log"
-    message.touch()
-    paths.append((container.get("terminationMessagePath") or "/dev/termination-log", str(message)))
-    plan.paths = paths
-    home = directory / "home"
+    home, scratch, volumes = directory / "home", sandbox.scratch(address), directory.parent.parent.parent / "volumes"
     home.mkdir(parents=True, exist_ok=True)
-    scratch = sandbox.scratch(address)
     temporary = scratch / f"t{directory.name}"  # short: sockets of Ray's dashboard lie there, too
     temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    rays = scratch / str(int(directory.name) % 1000)
+    message = directory / "termination-log"
+    message.touch()
+    paths = [(mount["target"], _source(mount)) for mount in mounts]
+    paths.append((container.get("terminationMessagePath") or "/dev/termination-log", str(message)))
+    if image.family == "ray":
+        paths += _own_directories(paths, home, rays, volumes)
+    paths = scripts.with_scripts(mounts, paths, volumes, directory)
+    plan.paths = paths
     plan.env.update(HOME=str(home), TMPDIR=str(temporary))
     plan.argv = [mapped(word, paths) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
-    plan.env["SHOAL_SCRATCH"] = str(scratch / str(int(directory.name) % 1000))
-    plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", "/home/ray") else str(home)
-    if image.family == "ray":
-        _entrypoints(plan, directory)
+    plan.env["SHOAL_SCRATCH"] = str(rays)
+    plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", RAY_HOME) else str(home)
+    _entrypoints(plan, directory)
     plan.visible = [
         *((_source(mount), bool(mount.get("readonly"))) for mount in mounts),
         (str(message), False),
         (str(home), False),
         (str(scratch), False),
-        *((str(path), True) for path in (directory / "mounts.json",) if path.exists()),
+        *((str(path), True) for path in (directory / "mounts.json", directory / "scripts") if path.exists()),
     ]
 
 
@@ -97,6 +103,7 @@ def map_ports(
         if _ray(plan, address, pod / "bin", image):
             plan.env["PATH"] = f"{programs}:{plan.env['PATH']}"
             needed.append((pod / "bin", programs, True))
+    if image.family in ("ray", "shell"):
         plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
         machines = (port["hostPort"] for port in container.get("ports") or () if port.get("hostPort"))
         plan.env["SHOAL_HOST_PORTS"] = ",".join(map(str, machines))  # where only one pod can have it
@@ -107,6 +114,25 @@ def map_ports(
     else:
         needed.append((hosts, hosts, True))
         plan.visible += [(str(source), readonly) for source, _, readonly in needed if source.exists()]
+
+
+def _own_directories(paths: list[tuple[str, str]], home: Path, rays: Path, volumes: Path) -> list[tuple[str, str]]:
+    """The home and the directory of Ray's logs, unless they are mounts or the machine's own, and links in them to the
+    mounts below them."""
+    targets, links = {target for target, _ in paths}, []
+    for target, source in paths:
+        below_another = any(target.startswith(f"{other}/") for other in targets)
+        if target.startswith(f"{RAY_HOME}/") and not below_another:
+            links.append((home / target.removeprefix(f"{RAY_HOME}/"), source))
+        elif target == RAY_FILES and Path(source).is_relative_to(volumes):  # Ray's sockets need shorter paths than that
+            links.append((Path(source, "session_latest"), str(rays / "session_latest")))
+    for link, source in links:
+        with contextlib.suppress(OSError):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(source)
+    own = [] if os.path.isdir(RAY_HOME) else [(RAY_HOME, str(home))]  # where that is a user's home, programs lie in it
+    return [one for one in (*own, (RAY_FILES, str(rays))) if one[0] not in targets]
 
 
 def _entrypoints(plan: RunPlan, directory: Path) -> None:

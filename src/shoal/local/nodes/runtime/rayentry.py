@@ -34,6 +34,8 @@ FLAGS = {
 }
 HEAD_ONLY = ("--port", "--ray-client-server-port")
 FORCED = {"--min-worker-port": "0", "--max-worker-port": "0"}
+DROPPED = ("--worker-port-list",)
+"""Ports of the machine, which pods of one manifest would all bind."""
 
 
 class RayPod:
@@ -118,7 +120,7 @@ def taken(arguments: list[str], wanted: tuple[str, ...]) -> tuple[list[str], lis
 def start_arguments(arguments: list[str], pod: RayPod) -> list[str]:
     """`ray start` with the pod's own address, ports and directory."""
     kept, given = taken(
-        arguments, (*FLAGS, *FORCED, "--address", "--node-ip-address", "--temp-dir", "--dashboard-host")
+        arguments, (*FLAGS, *FORCED, *DROPPED, "--address", "--node-ip-address", "--temp-dir", "--dashboard-host")
     )
     chosen, head = dict(given), "--head" in kept
     recorded: dict[str, int] = {}

@@ -1,11 +1,11 @@
-"""Python in a Ray pod that shares the machine's network: it finds the pod's mounts, and servers have the pod's address.
+"""Python in a pod that shares the machine's network: it finds the pod's mounts, and servers have the pod's address.
 
 Ray's head runs a job's entrypoint as a shell command (`python /home/ray/samples/train.py` out of a ConfigMap), and its
 autoscaler reads the account's token at a path that it has built in. Nothing is mounted in the loopback sandbox, so
-mount paths are replaced by what is behind them: in the text of shell commands, and where Python opens or looks for a
-file. In the mounts sandbox, too, pods share the machine's network: what Python binds on all addresses (Serve's port
-8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost from within the
-pod. Python imports this by its name at every start; it must stay small, work on any Python, and never fail. Another
+mount paths are replaced by what is behind them: in the text of shell commands, and where Python opens, makes or looks
+for a file. In the mounts sandbox, too, pods share the machine's network: what Python binds on all addresses (Serve's
+port 8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost from within
+the pod. Python imports this by its name at every start; it must stay small, work on any Python, and never fail. Another
 `sitecustomize` further along the path is still run.
 """
 
@@ -82,10 +82,10 @@ def _serve_at(servers: LocalServers) -> None:
 
 
 def behind(path: object, paths: list[tuple[str, str]]) -> object:
-    """What lies behind a path that is a mount path or below one; anything else as it is."""
+    """What lies behind a path that is a mount path or below one, the longest first; anything else as it is."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if isinstance(text, str):
-        for target, source in sorted(paths, key=lambda pair: -len(pair[0])):
+        for target, source in paths:
             if text == target or text.startswith(target + "/"):
                 return source + text[len(target) :]
     return path
@@ -102,6 +102,16 @@ def _redirect(owner: object, name: str, paths: list[tuple[str, str]]) -> None:
         )
 
     setattr(owner, name, redirected)
+    for abilities in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        if original in abilities:
+            abilities.add(redirected)  # what others ask before they use it
+
+
+_ASKED = (
+    *("stat", "lstat", "access", "open", "listdir", "scandir", "readlink", "mkdir", "rmdir", "remove", "unlink"),
+    *("rename", "replace", "chmod", "utime", "truncate", "chdir"),
+)
+"""What `os.path`, `pathlib`, `shutil` and `glob` go by."""
 
 
 class _Ssl:
@@ -131,11 +141,11 @@ def _install(paths: list[tuple[str, str]]) -> None:
     import io
     import subprocess
 
+    paths = sorted(paths, key=lambda pair: -len(pair[0]))
     _redirect(io, "open", paths)
     builtins.open = io.open
-    for name in ("exists", "isfile", "isdir"):
-        _redirect(os.path, name, paths)
-    _redirect(os, "listdir", paths)
+    for name in _ASKED:
+        _redirect(os, name, paths)
     sys.meta_path.insert(0, _Ssl(paths))  # type: ignore[arg-type]  # a finder, as far as one is needed
 
     original = subprocess.Popen.__init__
