@@ -503,7 +503,7 @@ async def test_f193_a_pod_that_does_not_read_holds_up_its_client(server: Server)
     more is read from the client; when the pod reads, all of it arrives."""
     pod_end, size = _Pod(), 64 << 10
     client = _Client(_opened("0"), repeated=_data(1, b"x" * size), times=1000)
-    session = asyncio.ensure_future(portforward.run(pod_end.connect, {"metadata": {"name": "p"}}, {}, client))
+    session = asyncio.ensure_future(portforward.run(pod_end.connect, {"metadata": {"name": "p"}}, client))
     await turns(5000)
     assert client.taken * size <= portforward.MOST_WAITING + 4 * size
     assert not session.done()
@@ -524,7 +524,7 @@ async def test_a_connection_that_stalls_is_ended_when_it_holds_up_others(monkeyp
     opening = _opened("0", "1")
     flood = [_data(1, b"x" * (1 << 20))] * 3
     client = _Client(opening, *flood, _data(3, b"hello"))
-    session = asyncio.ensure_future(portforward.run(connect, {"metadata": {"name": "p"}}, {}, client))
+    session = asyncio.ensure_future(portforward.run(connect, {"metadata": {"name": "p"}}, client))
     await asyncio.wait_for(session, PATIENCE)
     assert stalled.ended.is_set() and other.got == 5
 

@@ -83,7 +83,10 @@ async def test_the_operator_makes_the_secret_and_names_it_to_the_agent():
 
 def test_who_submits_by_hand_is_told_what_the_submission_needs():
     told = token_default(ON)(asked(ray_job("mine", submissionMode="InteractiveMode"))).warnings
-    assert "kubectl ray get token" in told[0]
+    assert "kubectl ray get token" in told[0] and "through kubectl port-forward it needs no token" in told[0]
+    own = ray_job("mine", submissionMode="InteractiveMode")
+    own["spec"]["rayClusterSpec"]["authOptions"] = {"mode": "token"}
+    assert "which needs the token" in token_default(ON)(asked(own)).warnings[0]
     assert token_default(ON)(asked(ray_job("mine"))).warnings == ()
     open_cluster = ray_job("mine", submissionMode="InteractiveMode")
     open_cluster["spec"]["rayClusterSpec"]["authOptions"] = {"mode": "disabled"}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-
-from shoal.api import kinds
+from shoal.api import kinds, ray_token
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import auth
@@ -18,5 +16,4 @@ async def read_token(client: Client, cluster: Json) -> str:
         secret = await client.get(kinds.SECRET, auth.secret_name(cluster), view.namespace(cluster))
     except NotFound:
         return ""
-    encoded = str((secret.get("data") or {}).get(auth.TOKEN_KEY) or "")
-    return base64.b64decode(encoded).decode(errors="replace") if encoded else ""
+    return ray_token.decoded(secret.get("data"))

@@ -52,8 +52,12 @@ def _hints(job: Json, settings: RaySettings) -> list[str]:
         return []
     if any(problems_of_shapes(cluster)) or not auth.uses_token({"spec": cluster}, settings):
         return []
-    return [
-        f"RayJob {view.name(job)!r} waits for a submission, which needs the token of its RayCluster "
-        "(status.rayClusterName): export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(kubectl ray get token RAYCLUSTER); "
-        "or set spec.rayClusterSpec.authOptions.mode: disabled"
-    ]
+    name = view.name(job) or "NAME"
+    cure = (
+        "export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(kubectl ray get token "
+        f"$(kubectl get rayjob {name} -o jsonpath={{.status.rayClusterName}}))"
+    )
+    if auth.given_by_agent({"spec": cluster}, settings):
+        where = "through kubectl port-forward it needs no token if you may read Secrets of its namespace; elsewhere "
+        return [f"RayJob {name!r} waits for a submission: {where}{cure}"]
+    return [f"RayJob {name!r} waits for a submission, which needs the token of its RayCluster: {cure}"]

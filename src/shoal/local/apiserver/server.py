@@ -59,7 +59,7 @@ from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, obje
 from shoal.local.apiserver.requests.hooks import HookCaller
 from shoal.local.apiserver.requests.route import RequestUser, Route
 from shoal.local.apiserver.storage.store import Durability, Storage, WriteFailed
-from shoal.local.apiserver.streams import portforward, terminals
+from shoal.local.apiserver.streams import terminals
 from shoal.local.apiserver.streams.portforward import Connect
 from shoal.local.apiserver.streams.terminals import Start
 from shoal.local.apiserver.upkeep import Upkeep
@@ -145,13 +145,14 @@ class Server:
         self.reader = ReadVerbs(self.storage, self.clock, self.converter.encoded)
         self.writer = WriteVerbs(self.storage, self.clock, self.chance, self.admission, checks, self.converter)
         self.deleter = DeleteVerbs(self.storage, self.clock, self.admission, self.converter)
-        self.subresources = Subresources(self.registry, self.clock, self.writer, self.deleter, self.tokens)
+        self.subresources = Subresources(
+            self.registry, self.clock, self.writer, self.deleter, self.tokens, self.authorizer
+        )
         self.reviews = Reviews(self.authorizer, self.authenticator)
         self.discovery = DiscoveryDocuments(self.registry)
         self.openapi = OpenApi(self.registry)
         self.presenter = Presenter(self.clock)
         self.beside = heavy.Beside()
-        self.set_port_forward(portforward.to_pod_address)
         self._system = system = SystemWrites(self.registry, self.writer, self.deleter)
         self.custom_kinds.empty = system.delete_all
         self.custom_kinds.finish = system.release_definition
@@ -228,7 +229,7 @@ class Server:
         self.subresources.log_source = source
 
     def set_terminal(self, subresource: str, terminal: Terminal | None) -> None:
-        """Who answers `exec`, `attach` or `portforward`."""
+        """Who answers `exec` or `attach`."""
         if terminal is None:
             self.subresources.terminals.pop(subresource, None)
         else:
@@ -244,7 +245,7 @@ class Server:
 
     def set_port_forward(self, connect: Connect) -> None:
         """How ports of pods are reached, for `kubectl port-forward`; at the pod's address unless told otherwise."""
-        self.set_terminal("portforward", partial(portforward.run, connect))
+        self.subresources.connect = connect
 
     # --- requests
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from shoal.api.meta import Json
-from shoal.local.apiserver.streams import spdy
+from shoal.local.apiserver.streams import ray_bearer, spdy
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CHUNK = 32 << 10
@@ -28,6 +28,8 @@ STALLED = 10.0
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[Json, int], Awaitable[Pipe]]
 """Open a connection to a port of a pod; raises OSError."""
+TokenOf = Callable[[int], str]
+"""The token that requests to a port of the pod get on the way; empty for none."""
 
 
 async def to_pod_address(pod: Json, port: int) -> Pipe:
@@ -80,10 +82,11 @@ class _Forwarded:
 class Session:
     """All that goes over one WebSocket."""
 
-    def __init__(self, pod: Json, socket: Any, connect: Connect) -> None:
+    def __init__(self, pod: Json, socket: Any, connect: Connect, token_of: TokenOf) -> None:
         self.pod = pod
         self.socket = socket
         self.connect = connect
+        self.token_of = token_of
         self.wire = spdy.SpdyConnection(socket.send_bytes)
         self._forwarded: dict[str, _Forwarded] = {}
         self._by_stream: dict[int, _Forwarded] = {}
@@ -166,7 +169,9 @@ class Session:
         sending: asyncio.Task[None] | None = None
         try:
             reader, writer = await self.connect(self.pod, one.port)
-            sending = asyncio.ensure_future(_send(one, writer))
+            token = self.token_of(one.port)
+            bearer = ray_bearer.RayBearer(token) if token else None
+            sending = asyncio.ensure_future(_send(one, writer, bearer))
             while chunk := await reader.read(CHUNK):
                 await self.wire.data(one.data_stream, chunk)
         except OSError as error:
@@ -186,16 +191,18 @@ class Session:
                 await self.wire.data(one.error_stream, b"", last=True)
 
 
-async def _send(one: _Forwarded, writer: asyncio.StreamWriter) -> None:
+async def _send(one: _Forwarded, writer: asyncio.StreamWriter, bearer: ray_bearer.RayBearer | None) -> None:
     """What came from the client, as fast as the pod takes it."""
     try:
         while True:
             data = await one.take()
             if data is None:
+                if bearer is not None:
+                    writer.write(bearer.end())
                 if writer.can_write_eof() and not writer.is_closing():
                     writer.write_eof()
                 return
-            writer.write(data)
+            writer.write(bearer.feed(data) if bearer is not None else data)
             await writer.drain()
     except OSError:
         pass  # the pod has closed it, which its reader hears
@@ -203,5 +210,9 @@ async def _send(one: _Forwarded, writer: asyncio.StreamWriter) -> None:
         one.drop()
 
 
-async def run(connect: Connect, pod: Json, query: dict[str, str], socket: Any) -> None:
-    await Session(pod, socket, connect).run()
+def no_token(port: int) -> str:
+    return ""
+
+
+async def run(connect: Connect, pod: Json, socket: Any, token_of: TokenOf = no_token) -> None:
+    await Session(pod, socket, connect, token_of).run()

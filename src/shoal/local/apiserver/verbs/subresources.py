@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
+from shoal.api import ray_token
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.kube.clock import Clock
 from shoal.kube.transport import Response
+from shoal.local.apiserver.auth.authorization import Action, Authorizer
 from shoal.local.apiserver.auth.tokens import Tokens, request_spec
 from shoal.local.apiserver.kinds import objects
 from shoal.local.apiserver.kinds.resources import Registry
@@ -42,7 +44,8 @@ from shoal.local.apiserver.requests.call import (
     decoded,
     object_answer,
 )
-from shoal.local.apiserver.streams.portforward import PROTOCOL
+from shoal.local.apiserver.requests.route import RequestUser
+from shoal.local.apiserver.streams import portforward, ray_bearer
 from shoal.local.apiserver.streams.terminals import PROTOCOLS, stream_names
 from shoal.local.apiserver.verbs.deleting import DeleteVerbs
 from shoal.local.apiserver.verbs.eviction import Evictor
@@ -67,15 +70,23 @@ class LogRequest(msgspec.Struct, frozen=True):
 
 class Subresources:
     def __init__(
-        self, registry: Registry, clock: Clock, writer: WriteVerbs, deleter: DeleteVerbs, tokens: Tokens
+        self,
+        registry: Registry,
+        clock: Clock,
+        writer: WriteVerbs,
+        deleter: DeleteVerbs,
+        tokens: Tokens,
+        authorizer: Authorizer,
     ) -> None:
         self.registry = registry
         self.clock = clock
         self.writer = writer
         self.evictor = Evictor(registry, clock, writer, deleter)
         self.tokens = tokens
+        self.authorizer = authorizer
         self.log_source: LogSource | None = None
-        self.terminals: dict[str, Terminal] = {}  # by exec, attach, portforward
+        self.terminals: dict[str, Terminal] = {}  # by exec, attach
+        self.connect: portforward.Connect = portforward.to_pod_address
 
     async def bind_named(self, call: Call) -> Answer:
         """POST …/bindings names its pod in the body."""
@@ -343,6 +354,9 @@ class Subresources:
         options = {name: value == "true" if value in ("true", "false") else value for name, value in
                    call.request.query.items()}  # fmt: skip
         await self.writer.admission.webhooks.connect(call, {"kind": kind, "apiVersion": "v1", **options})
+        if call.route.subresource == "portforward":
+            forward = partial(portforward.run, self.connect, pod, token_of=partial(self._ray_token, call.user, pod))
+            return Upgrade(forward, (portforward.PROTOCOL,))
         terminal = self.terminals.get(call.route.subresource)
         if terminal is None:
             raise unavailable(f"no node agent of this server offers {call.route.subresource}")
@@ -351,9 +365,19 @@ class Subresources:
         async def run(socket: Any) -> None:
             await terminal(pod, query, socket)
 
-        if call.route.subresource == "portforward":
-            return Upgrade(run, (PROTOCOL,))
         return Upgrade(run, PROTOCOLS, stream_names(query))
+
+    def _ray_token(self, user: RequestUser, pod: Json, port: int) -> str:
+        """The token of the pod's Ray cluster, for a user who may read it anyway; empty for others and other ports."""
+        name, namespace = ray_bearer.secret_name(pod), pod["metadata"]["namespace"]
+        if not name or not ray_bearer.is_dashboard(pod, port):
+            return ""
+        if not self.authorizer.allowed(user, Action("get", "", "secrets", "", namespace, name)):
+            return ""
+        secrets = self.registry.find("", "secrets")
+        record = secrets.collection.head(namespace, name) if secrets is not None else None
+        data = decoded(record).get("data") if record is not None else None
+        return ray_token.decoded(data)
 
 
 def _check_name(call: Call, body: Json, kind: str) -> None:

@@ -210,7 +210,7 @@ class KubeletPort:
 
     async def _forward(self, pod: Json, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _upgrade(writer, _FORWARD_PROTOCOL)
-        await portforward.run(self._streams.connect, pod, {}, Pipe(reader, writer))
+        await portforward.run(self._streams.connect, pod, Pipe(reader, writer))
 
 
 def parse(head: bytes) -> Asked:
