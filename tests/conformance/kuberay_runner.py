@@ -106,9 +106,6 @@ def check_sample_cluster(given: Json, expect: Json) -> list[str]:
 
     settings = settings_of(given)
     cluster = prepared(given["manifest"], uid="")
-    for field in ("tlsOptions", "historyServerOptions"):
-        if view.spec(cluster).get(field):
-            raise Skip(f"spec.{field} is refused for now")
     problems = [*problems_of_cluster(cluster, settings)]
     if bool(problems) == expect["valid"]:
         return [f"valid: expected {expect['valid']}, problems {problems}"]

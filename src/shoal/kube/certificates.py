@@ -44,6 +44,16 @@ class Pair(msgspec.Struct, frozen=True):
     def serial(self) -> int:
         return self._parsed.serial_number
 
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names and addresses that it is good for."""
+        try:
+            found = self._parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return frozenset()
+        addresses = found.get_values_for_type(x509.IPAddress)
+        return frozenset((*found.get_values_for_type(x509.DNSName), *map(str, addresses)))
+
     def write(self, certificate_path: Path, key_path: Path) -> None:
         """The key is readable by its owner only, from its first byte on."""
         write_private(key_path, self.key)

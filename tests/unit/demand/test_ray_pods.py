@@ -25,6 +25,7 @@ from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.queues.facts import with_sidecars
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.controllers.ray import RaySettings
+from shoal.controllers.ray.settings import GATES_ON, HISTORY_SERVER, MUTUAL_TLS
 from shoal.engine.facts import pod_requests
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import cluster_spec, container, group, ray, ray_cluster, ray_job
@@ -45,6 +46,7 @@ WITH_INIT = {
         }
     }
 }
+COLLECTED = {"collectorOptions": {"image": "c", "env": [{"name": "STORAGE_BACKEND", "value": "LocalTest"}]}}
 SUBMITTER = {"name": "ray-job-submitter", "image": "rayproject/ray:2.60.0"}
 
 
@@ -71,6 +73,8 @@ CASES: dict[str, Json] = {
     "an autoscaler that asks for nothing": ray_cluster(
         enableInTreeAutoscaling=True, autoscalerOptions={"resources": {}}
     ),
+    "certificates that a pod waits for": ray_cluster("demo", group(**TINY), tlsOptions={"enabled": True}),
+    "collectors of history": ray_cluster("demo", group(**TINY), historyServerOptions=COLLECTED),
     "a submitter": ray_job(),
     "a submitter with a template": ray_job(
         submitterPodTemplate={"spec": {"restartPolicy": "Never", "containers": [container("mine", "3", "1Gi")]}}
@@ -88,13 +92,15 @@ CASES: dict[str, Json] = {
     ),
     "a Ray of text": ray(configuration=CLASSIC),
 }
+GATES = GATES_ON | {MUTUAL_TLS, HISTORY_SERVER}
 OPERATORS = {
-    "plain": RaySettings(),
+    "plain": RaySettings(gates=GATES),
     "with sidecars": RaySettings(
+        gates=GATES,
         head_sidecars=(container("log-shipper", "250m", "64Mi"),),
         worker_sidecars=(container("exporter", "100m", "32Mi"),),
     ),
-    "without waiting": RaySettings(inject_wait_for_head=False),
+    "without waiting": RaySettings(inject_wait_for_head=False, gates=GATES),
 }
 
 
@@ -141,7 +147,14 @@ def _counted(pods: Any) -> Pods:
     return +total
 
 
-OTHERWISE = ("init containers", "workers smaller than the step that waits", "a submitter", "a Ray of text")
+OTHERWISE = (
+    "init containers",
+    "certificates that a pod waits for",
+    "collectors of history",
+    "workers smaller than the step that waits",
+    "a submitter",
+    "a Ray of text",
+)
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,13 @@ BAD = {
     "TLS": (
         kinds.RAY_CLUSTER,
         ray_cluster(tlsOptions={"enabled": True}),
-        "spec.tlsOptions: TLS between Ray nodes is not available yet",
+        "spec.tlsOptions needs the feature gate RayClusterMTLS",
         {"tlsOptions": None},
     ),
     "history collection": (
         kinds.RAY_CLUSTER,
         ray_cluster(historyServerOptions={"collectorOptions": {"image": "x"}}),
-        "spec.historyServerOptions: history collection is not available yet",
+        "spec.historyServerOptions needs the feature gate RayClusterHistoryServer",
         {"historyServerOptions": None},
     ),
     "a network policy": (

@@ -16,7 +16,7 @@ from shoal.api.quantity import amount
 from shoal.controllers.demand import reading
 from shoal.controllers.ray import view
 from shoal.controllers.ray.cluster import counts, redis_cleanup
-from shoal.controllers.ray.pods import autoscaler, submission
+from shoal.controllers.ray.pods import autoscaler, history, submission, tls
 from shoal.controllers.ray.pods.builder import WAIT_AMOUNTS, WAIT_CONTAINER
 from shoal.controllers.ray.pods.containers import same_limits
 from shoal.controllers.ray.ray_kind import launcher, translate
@@ -48,9 +48,14 @@ def cluster_pods(spec: Json, workers: Workers = "replicas") -> Iterator[RayPods]
     """Head and worker groups of a RayClusterSpec, in the order they stand; a suspended group has no pods."""
     head = reading.mapping(reading.mapping(spec.get("headGroupSpec")).get("template"))
     autoscaled = spec.get("enableInTreeAutoscaling") is True
+    options = history.collector_options(spec)
+    beside = () if options is None else ({"name": history.CONTAINER, "resources": history.resources(options)},)
     if autoscaled:
-        options = reading.mapping(spec.get("autoscalerOptions"))
-        head = with_containers(head, {"name": autoscaler.CONTAINER, "resources": autoscaler.resources(options)})
+        scaling = reading.mapping(spec.get("autoscalerOptions"))
+        head = with_containers(head, {"name": autoscaler.CONTAINER, "resources": autoscaler.resources(scaling)})
+    head = with_containers(head, *beside)
+    step = ({"name": tls.WAIT_CONTAINER, "resources": same_limits(tls.WAIT_AMOUNTS)},) if tls.asked_for(spec) else ()
+    head = with_steps(head, *step)
     if reading.mapping(spec.get("gcsFaultToleranceOptions")).get("redisAddress"):
         head = _with_room_for_cleanup(head)
     yield RayPods("head", 1, head, ("headGroupSpec", "template"))
@@ -58,7 +63,7 @@ def cluster_pods(spec: Json, workers: Workers = "replicas") -> Iterator[RayPods]
         yield RayPods(
             "worker",
             _workers(group, workers if autoscaled else "replicas"),
-            reading.mapping(group.get("template")),
+            with_steps(with_containers(reading.mapping(group.get("template")), *beside), *step),
             ("workerGroupSpecs", index, "template"),
             str(group.get("groupName") or ""),
         )
@@ -121,6 +126,14 @@ def with_containers(template: Json, *added: Json) -> Json:
     if not added or not spec:
         return template
     return {**template, "spec": {**spec, "containers": [*reading.listing(spec.get("containers")), *added]}}
+
+
+def with_steps(template: Json, *added: Json) -> Json:
+    """The same with init containers."""
+    spec = reading.mapping(template.get("spec"))
+    if not added or not spec:
+        return template
+    return {**template, "spec": {**spec, "initContainers": [*added, *reading.listing(spec.get("initContainers"))]}}
 
 
 def default_submitter(spec: Json) -> Json:

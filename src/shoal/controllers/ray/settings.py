@@ -24,6 +24,8 @@ GATES_ON = frozenset(
 )
 EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
 NETWORK_POLICY = "RayClusterNetworkPolicy"
+HISTORY_SERVER = "RayClusterHistoryServer"
+MUTUAL_TLS = "RayClusterMTLS"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 ROLLING_UPGRADE = "RayClusterRollingUpgrade"
 

@@ -13,6 +13,7 @@ from shoal.api import quantity
 from shoal.errors import BadInput
 
 POD_TEMPLATE, SERVICE, AUTOSCALER, NETWORK_POLICY = "PodTemplate", "Service", "Autoscaler", "NetworkPolicy"
+HISTORY, TLS = "History", "Tls"
 
 # a field and the shape of its value; one that must be there has an exclamation mark
 _SHAPES: dict[str, dict[str, str]] = {
@@ -42,6 +43,9 @@ _SHAPES: dict[str, dict[str, str]] = {
     },
     NETWORK_POLICY: {"mode": "text", "head": "Rules", "worker": "Rules", "workerGroups": "[]Rules"},
     "Rules": {"groupName": "text", "ingressRules": "[]Any", "egressRules": "[]Any"},
+    HISTORY: {"collectorOptions": "Collector"},
+    "Collector": {"image": "text", "imagePullPolicy": "text", "env": "[]Variable", "resources": "Resources"},
+    TLS: {"enabled": "truth"},
     "Any": {},
 }  # fmt: skip
 
@@ -75,6 +79,8 @@ def _problems_of_value(value: Any, shape: str, where: str) -> Iterator[str]:
     match shape:
         case "text" if not isinstance(value, str):
             yield f"{where} must be a text, not {value!r:.40}; put it into quotes"
+        case "truth" if not isinstance(value, bool):
+            yield f"{where} must be true or false, not {value!r:.40}"
         case "number" if not whole:
             yield f"{where} must be a whole number, not {value!r:.40}"
         case "port" if not whole or not 0 < value < 65536:

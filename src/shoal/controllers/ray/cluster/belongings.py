@@ -1,4 +1,4 @@
-"""What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, Ingress, claim.
+"""What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, certificates, Ingress, claim.
 
 Called by the cluster reconciler before it touches pods. Services and tokens are compared on every pass (they are
 cached); the rest is made once per generation and looked at again every five minutes, so that what a user deletes
@@ -15,9 +15,11 @@ from shoal.api.meta import Json
 from shoal.controllers.ray import names, services, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import network_policy, pod_group, status
+from shoal.controllers.ray.cluster.certificates import ClusterCertificates
 from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, owned_by
-from shoal.controllers.ray.pods import auth, autoscaler, fault_tolerance
+from shoal.controllers.ray.pods import auth, autoscaler, fault_tolerance, tls
 from shoal.controllers.ray.settings import NETWORK_POLICY, RaySettings
+from shoal.controllers.ray.waits import sooner
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, NotFound
@@ -46,6 +48,7 @@ class Belongings:
         self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._clock = clock
         self._made: dict[str, _Made] = {}
+        self._certificates = ClusterCertificates(writer, caches, recorder, settings, clock)
 
     async def ensure(self, cluster: Json) -> float | None:
         """Bring it all about. Returns when what is not cached is worth another look."""
@@ -64,7 +67,10 @@ class Belongings:
             serve = services.serve_service(cluster)
             if serve is not None:
                 await self._service(cluster, serve)
-        return left if self._has_rarely_seen(cluster) else None
+        wait = left if self._has_rarely_seen(cluster) else None
+        if tls.enabled(cluster, self._settings):
+            wait = sooner(wait, await self._certificates.ensure(cluster))
+        return wait
 
     def _has_rarely_seen(self, cluster: Json) -> bool:
         return (
@@ -111,6 +117,7 @@ class Belongings:
 
     def forget(self, uid: str) -> None:
         self._made.pop(uid, None)
+        self._certificates.forget(uid)
 
     def head_service(self, cluster: Json) -> Json | None:
         found = self._caches.services.get(Key(view.namespace(cluster), view.head_service_name(cluster)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
-from shoal.controllers.ray.pods import auth, fault_tolerance, start_command
+from shoal.controllers.ray.pods import auth, fault_tolerance, history, start_command, tls
 from shoal.controllers.ray.pods.autoscaler import add_autoscaler
 from shoal.controllers.ray.pods.containers import add_volume, field, keep_env, mount, mounted_at, put_env, same_limits
 from shoal.controllers.ray.pods.probes import add_probes
@@ -122,11 +122,13 @@ def _finish(pod: Json, cluster: Json, params: dict[str, str], settings: RaySetti
     """What heads and workers share: command, variables, shared memory, ports, probes, token."""
     spec = pod["spec"]
     ray = spec["containers"][0]
+    history.add_collector(pod, cluster, settings, host=head_host(cluster, settings), is_head=is_head)
     auth.prepare_pod(spec, cluster, settings)
     auth.prepare(ray, cluster, settings)
     for container in spec.get("initContainers") or []:
         if container.get("name") == WAIT_CONTAINER:
             auth.prepare(container, cluster, settings)
+    tls.prepare(pod, cluster, settings, waits=(WAIT_CONTAINER,), is_head=is_head)
     _add_shared_memory(spec, ray, params)
     _set_command(pod, params, settings, is_head=is_head)
     _add_environment(spec, ray, cluster, settings, is_head=is_head)
@@ -170,6 +172,7 @@ def _add_environment(spec: Json, ray: Json, cluster: Json, settings: RaySettings
         tags = f"kuberay_version={settings.version};kuberay_crd={view.origin(cluster)}"
         put_env(ray, "RAY_USAGE_STATS_EXTRA_TAGS", tags)
     keep_env(ray, "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1")
+    history.tell_ray(ray, spec)
     if view.origin(cluster) == "RayService":
         keep_env(ray, "RAY_timeout_ms_task_wait_for_death_info", "0")
         keep_env(ray, "RAY_gcs_server_request_timeout_seconds", "5")

@@ -17,13 +17,13 @@ from shoal.controllers.ray.pods import auth, fault_tolerance, start_command
 from shoal.controllers.ray.settings import (
     DELETION_POLICY,
     EMBEDDED_STORAGE,
-    NETWORK_POLICY,
     ROLLING_UPGRADE,
     RaySettings,
 )
-from shoal.controllers.ray.template_shape import AUTOSCALER, POD_TEMPLATE, SERVICE, problems_of_shape
+from shoal.controllers.ray.template_shape import AUTOSCALER, HISTORY, POD_TEMPLATE, SERVICE, TLS, problems_of_shape
 from shoal.controllers.ray.template_shape import NETWORK_POLICY as NETWORK_SHAPE
-from shoal.controllers.ray.validation.extras import needs_gate, problems_of_addresses, problems_of_network_policy
+from shoal.controllers.ray.validation.extras import needs_gate, problems_of_addresses
+from shoal.controllers.ray.validation.gated import problems_of_gated
 from shoal.errors import BadInput
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
@@ -76,7 +76,7 @@ def problems_of_spec(cluster: Json, settings: RaySettings) -> list[str]:
             *_autoscaling(cluster),
             *_autoscaler_can_start(cluster),
             *_auth(cluster, settings),
-            *_gated(cluster, settings),
+            *problems_of_gated(cluster, settings),
             *_upgrade(cluster, settings),
         ]
     except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -95,6 +95,8 @@ def problems_of_shapes(spec: Json) -> Iterator[str]:
         yield from problems_of_shape(group.get("template"), POD_TEMPLATE, f"spec.workerGroupSpecs[{index}].template")
     yield from problems_of_shape(spec.get("autoscalerOptions"), AUTOSCALER, "spec.autoscalerOptions")
     yield from problems_of_shape(spec.get("networkPolicy"), NETWORK_SHAPE, "spec.networkPolicy")
+    yield from problems_of_shape(spec.get("historyServerOptions"), HISTORY, "spec.historyServerOptions")
+    yield from problems_of_shape(spec.get("tlsOptions"), TLS, "spec.tlsOptions")
 
 
 def problems_of_status(cluster: Json) -> list[str]:
@@ -366,21 +368,6 @@ def _auth(cluster: Json, settings: RaySettings) -> Iterator[str]:
             yield "spec.authOptions: secretName and enableK8sTokenAuth exclude each other"
     elif (options.get("mode") or "token") == "token" and (version is None or version < auth.TOKEN_SINCE):
         yield "spec.authOptions: a token needs spec.rayVersion 2.52.0 or newer"
-
-
-def _gated(cluster: Json, settings: RaySettings) -> Iterator[str]:
-    spec = view.spec(cluster)
-    if spec.get("networkPolicy") is not None:
-        if not settings.gate(NETWORK_POLICY):
-            yield f"spec.networkPolicy {needs_gate(NETWORK_POLICY)}"
-        else:
-            yield from problems_of_network_policy(cluster)
-    if spec.get("tlsOptions") is not None:
-        yield "spec.tlsOptions: TLS between Ray nodes is not available yet; remove the field"
-    if view.annotations_of(cluster).get(names.RESIZE):
-        yield f"annotation {names.RESIZE}: pods are not resized in place yet; remove it"
-    if spec.get("historyServerOptions") is not None:
-        yield "spec.historyServerOptions: history collection is not available yet; remove the field"
 
 
 def _upgrade(cluster: Json, settings: RaySettings) -> Iterator[str]:
