@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import micro_text
@@ -30,6 +31,8 @@ async def searched_kinds(client: Client, word: str, namespace: str) -> tuple[Kin
     except ShoalError:
         pass
     others = await queued.other_kinds(client, await queued.workloads(client, namespace))
+    if word.lower() in (kinds.POD.kind.lower(), kinds.POD.plural) and kinds.POD not in others:
+        others = (*others, kinds.POD)  # one of a group that is not whole yet
     return gangs.kinds_called(word, others) if word else (*gangs.KINDS, *gangs.QUEUED, *others)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.kueue_names import IS_GROUP
 from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, status_of, told
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
@@ -47,23 +48,20 @@ async def workloads(client: Client, namespace: str | None) -> list[Json]:
 
 
 def by_owner(found: list[Json]) -> dict[str, Json]:
-    """UID of the job to its Workload."""
-    return {
-        str(one.get("uid")): workload
-        for workload in found
-        for one in workload["metadata"].get("ownerReferences") or ()
-        if one.get("controller")
-    }
+    """UID of the job to its Workload; the pods of a group share one."""
+    return {str(one.get("uid")): workload for workload in found for one in _jobs(workload)}
+
+
+def _jobs(workload: Json) -> list[Json]:
+    """References to its job, or to each pod of its group."""
+    group = (workload["metadata"].get("annotations") or {}).get(IS_GROUP) == "true"
+    references = workload["metadata"].get("ownerReferences") or ()
+    return [one for one in references if one.get("controller") or (group and one.get("kind") == kinds.POD.kind)]
 
 
 async def other_kinds(client: Client, found: list[Json]) -> tuple[Kind, ...]:
     """Kinds of the jobs behind these Workloads that the commands do not know by heart, as the server names them."""
-    owners = [
-        (str(one.get("apiVersion")), str(one.get("kind")))
-        for workload in found
-        for one in workload["metadata"].get("ownerReferences") or ()
-        if one.get("controller")
-    ]
+    owners = [(str(one.get("apiVersion")), str(one.get("kind"))) for workload in found for one in _jobs(workload)]
     known = {(one.api_version.partition("/")[0], one.kind) for one in (*gangs.KINDS, *gangs.QUEUED)}
     wanted = sorted({one for one in owners if (one[0].partition("/")[0], one[1]) not in known})
     discovery = Discovery(client)

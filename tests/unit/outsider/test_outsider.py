@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from shoal.api.kueue_names import POD_GROUP, POD_GROUP_TOTAL
 from shoal.contracts import missing_from_check, missing_from_job, missing_from_policy
 from shoal.contracts.__main__ import main
 from shoal.controllers.queues.jobs import ALL
+from shoal.controllers.queues.jobs.pod import Pods
+from shoal.controllers.queues.jobs.pod_group import GROUPS, composed
 from shoal.engine.policies import SHIPPED
 from tests.patience import PATIENCE
 from tests.unit.outsider.budget import Budget
@@ -181,6 +184,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", ALL, ids=lambda one: one.kind.kind)
 def test_shipped_kinds_keep_the_contract(kind: Any) -> None:
     assert missing_from_job(kind, EXAMPLES[kind.kind.kind]) == []
+
+
+def test_a_group_of_pods_keeps_what_a_group_can() -> None:
+    """Its pods cannot be gated again: to stop them is to delete them."""
+    pods = [Pods().suspended(pod(name)) for name in ("one", "two")]
+    for index, one in enumerate(pods):
+        one["metadata"] |= {"uid": str(index), "annotations": {POD_GROUP: "all", POD_GROUP_TOTAL: "2"}}
+    found = missing_from_job(GROUPS, composed(pods))
+    assert [one for one in found if "stopped" not in one] == []
 
 
 class Nothing:

@@ -7,7 +7,6 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
-from shoal.kube.errors import Invalid
 from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster
 from tests.unit.queues.build import (
@@ -74,13 +73,6 @@ async def test_a_pod_without_a_queue_is_left_alone(held: Cluster) -> None:
     del plain["metadata"]["labels"]
     (made,) = await make(held, plain)
     assert not gates(made)
-
-
-async def test_pod_groups_are_refused_by_name(held: Cluster) -> None:
-    grouped = pod("one")
-    grouped["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "all"
-    with pytest.raises(Invalid, match="pod groups are not supported"):
-        await make(held, grouped)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])

@@ -16,13 +16,14 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kueue import ClusterQueue, LocalQueue
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import HOSTNAME
-from shoal.api.meta import Json, Object, controller_of
+from shoal.api.meta import Json, Object, OwnerReference, controller_of
 from shoal.api.objects import annotation, key_of, label
 from shoal.api.scheduling import PriorityClass
 from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.planning.caches import UNREADABLE, SharedCaches
 from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.queues.jobs import ALL, GangJob
+from shoal.controllers.queues.jobs.pod_group import GROUPS, composed, group_name, is_group
 from shoal.controllers.queues.names import workload_name
 from shoal.controllers.queues.stored import (
     StoredCheck,
@@ -70,7 +71,7 @@ class QueueCaches:
         self.workloads: Cache[StoredWorkload] = self._cache(
             kinds.WORKLOAD,
             StoredWorkload,
-            indexes={"owner": _owner_uids, "queue": _queue_of, "reserved": _reserved_in},
+            indexes={"owner": owner_uids, "queue": _queue_of, "reserved": _reserved_in},
             view=lambda raw: lean(whole(raw)),
         )
         self.cluster_queues = self._stored(kinds.CLUSTER_QUEUE, StoredClusterQueue)
@@ -91,6 +92,8 @@ class QueueCaches:
             for one in ALL
         }
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
+        self._members: dict[Key, set[Key]] = {}
+        """By the name of a group of pods, which is that of its Workload: its pods."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -151,22 +154,40 @@ class QueueCaches:
     def note_job(self, kind: GangJob, job: Json) -> Key:
         """Remember which Workload is this job's; returns that Workload's key."""
         key = workload_key(kind, job)
-        self._job_of[key] = (kind, key_of(job))
+        if _is_member(kind, job):
+            self._members.setdefault(key, set()).add(key_of(job))
+        else:
+            self._job_of[key] = (kind, key_of(job))
         return key
 
     def forget_job(self, kind: GangJob, job: Json) -> Key:
         key = workload_key(kind, job)
-        self._job_of.pop(key, None)
+        if _is_member(kind, job):
+            left = self._members.get(key, set())
+            left.discard(key_of(job))
+            if not left:
+                self._members.pop(key, None)
+        else:
+            self._job_of.pop(key, None)
         return key
 
     def job_of(self, key: Key) -> tuple[GangJob, Json] | None:
-        """The job whose Workload has this key: the very one, by UID."""
+        """The job whose Workload has this key: the very one, by UID. A group of pods has its Workload's name from its
+        users: a job whose Workload has that name goes first."""
         found = self._job_of.get(key)
         if found is None:
-            return None
+            group = self.group(key)
+            return (GROUPS, group) if group is not None else None
         kind, job_key = found
         job = self.jobs[kind.kind].get(job_key)
         return (kind, job) if job is not None and workload_key(kind, job) == key else None
+
+    def group(self, key: Key) -> Json | None:
+        """The group of pods of this name."""
+        pods = self.jobs[kinds.POD]
+        found = [pods.get(one) for one in self._members.get(key, ())]
+        members = [one for one in found if one is not None and group_name(one) == key.name]
+        return composed(members) if members else None
 
     def gang_of(self, namespace: str, owners: Sequence[str]) -> str:
         """UID of the Workload of the first of these owners that has one in this namespace."""
@@ -181,7 +202,7 @@ class QueueCaches:
         kind, _, rest = key.partition("/")
         namespace, _, name = rest.partition("/")
         workload = self.workloads.get(Key(namespace, name)) if kind == kinds.WORKLOAD.kind else None
-        owner = controller_of(workload.metadata) if workload is not None else None
+        owner = owner_of(workload) if workload is not None else None
         return f"{owner.kind}/{namespace}/{owner.name}" if owner is not None else key
 
     # --- queues
@@ -224,8 +245,8 @@ class QueueCaches:
 
     def pods_of(self, workload: Workload) -> list[SeenPod]:
         """Pods of its job, however deep below it."""
-        owner = controller_of(workload.metadata)
-        return list(self._shared.pods_below(owner.uid)) if owner is not None else []
+        found = [pod for uid in owner_uids(workload) for pod in self._shared.pods_below(uid)]
+        return list({pod.metadata.uid: pod for pod in found}.values())
 
     def node_by_host(self, host: str) -> Json | None:
         """The node with this host name, which is its name as a rule."""
@@ -244,7 +265,8 @@ class QueueCaches:
 
 def workload_key(kind: GangJob, job: Json) -> Key:
     metadata = job["metadata"]
-    name = prebuilt_name(job) or workload_name(kind.kind.kind, kind.kind.group, metadata["name"], metadata["uid"])
+    named = prebuilt_name(job) or (group_name(job) if kind.kind == kinds.POD else "")
+    name = named or workload_name(kind.kind.kind, kind.kind.group, metadata["name"], metadata["uid"])
     return Key(metadata.get("namespace", ""), name)
 
 
@@ -257,9 +279,24 @@ def is_stopped(queue: ClusterQueue | LocalQueue) -> bool:
     return (queue.spec.stop_policy or "None") != "None"
 
 
-def _owner_uids(workload: Workload) -> tuple[str, ...]:
+def owner_of(workload: Workload) -> OwnerReference | None:
+    """The object that people know it by: its job, or what makes the pods of its group."""
+    owners = workload.metadata.owner_references or ()
+    makers = [one for one in owners if one.kind != kinds.POD.kind] if is_group(workload) else []
+    return controller_of(workload.metadata) or next(iter(makers), None)
+
+
+def owner_uids(workload: Workload) -> tuple[str, ...]:
+    """UIDs of what its pods stand below: its job, or each pod of its group."""
     owner = controller_of(workload.metadata)
+    if owner is None and is_group(workload):
+        owners = workload.metadata.owner_references or ()
+        return tuple(one.uid for one in owners if one.kind == kinds.POD.kind and one.uid)
     return (owner.uid,) if owner is not None and owner.uid else ()
+
+
+def _is_member(kind: GangJob, job: Json) -> bool:
+    return kind.kind == kinds.POD and bool(group_name(job))
 
 
 def _queue_of(workload: Workload) -> tuple[str, ...]:

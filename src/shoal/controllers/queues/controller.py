@@ -18,12 +18,12 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import HOSTNAME
-from shoal.api.meta import Json, controller_of
+from shoal.api.meta import Json
 from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.controllers.queues.caches import QueueCaches, workload_key
+from shoal.controllers.queues.caches import QueueCaches, owner_uids, workload_key
 from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
@@ -243,10 +243,10 @@ class QueueController:
             self._keys[uid] = change.key
             self.planning.refresh_requests(uid, workload.metadata.generation or 1)
             self._update(workload)
-            if change.old is None:
-                owner = controller_of(workload.metadata)
-                if owner is not None:
-                    self.planning.cluster.refresh_pods(owner.uid)
+            known = owner_uids(change.old) if change.old is not None else ()
+            for owner in owner_uids(workload):
+                if owner not in known:
+                    self.planning.cluster.refresh_pods(owner)
             if self._has_nothing_due(workload):
                 return
         self.queue.enqueue(change.key)
@@ -301,10 +301,14 @@ class QueueController:
 
     def _job_changed(self, kind: GangJob, change: Change) -> None:
         job: Json = change.new or change.old
+        if change.old is not None and change.new is not None:
+            before = workload_key(kind, change.old)
+            if before != workload_key(kind, job):  # a pod that names another group now
+                self._leave_group(self.caches.forget_job(kind, change.old))
         if change.new is None:
             self.reconciler.warnings.forget(job["metadata"]["uid"])
             self._judged.pop(job["metadata"]["uid"], None)
-            self.queue.enqueue(self.caches.forget_job(kind, job))
+            self._leave_group(self.caches.forget_job(kind, job))
         elif self._is_queued(kind, job):
             claim, judged = claim_of(job), self._judged.get(job["metadata"]["uid"])
             if not claim or judged == (claim, False):
@@ -313,6 +317,13 @@ class QueueController:
                 self._claims.enqueue((kind.kind, change.key))
         elif self.caches.job_of(workload_key(kind, job)) is not None:
             self.queue.enqueue(self.caches.forget_job(kind, job))
+
+    def _leave_group(self, key: Key) -> None:
+        """A job is gone, or a pod of a group: what is left of the group may lack one."""
+        self.queue.enqueue(key)
+        workload = self.caches.workloads.get(key)
+        if workload is not None and self.caches.group(key) is not None:
+            self._update(workload)
 
     def _is_queued(self, kind: GangJob, job: Json) -> bool:
         name = job["metadata"].get("namespace", "")
@@ -514,6 +525,8 @@ def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
     """Does the change of a job concern what the engine is told of its Workload?"""
     if old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new):
         return True
+    if kind.kind == kinds.POD and kind.end(old) != kind.end(new):
+        return True  # its group may lack one now
     return bool(old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp"))
 
 

@@ -26,8 +26,10 @@ from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.pod_group import GROUPS, PodGroups, is_composed, is_group
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
+from shoal.controllers.queues.pod_groups import PodGroupKeeper
 from shoal.controllers.queues.reapplied import recorded
 from shoal.controllers.queues.recovery import Incomplete
 from shoal.controllers.queues.retention import drop_deactivated
@@ -81,22 +83,29 @@ class QueueReconciler:
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)
         self.warnings = Warnings(context)
+        self._groups = PodGroupKeeper(context, self.warnings)
 
     async def reconcile(self, key: Key) -> float | None:
         found = self._caches.job_of(key)
         workload = self._caches.workloads.get(key)
         if workload is None:
             return await self._create(found)
+        group = self._caches.group(key)
+        if group is not None and self._groups.is_taken(workload, group):
+            await self._groups.let_go(GROUPS.inactive(group))
+            found = None if found is not None and is_composed(found[0]) else found
         if workload.metadata.deletion_timestamp:
             return await self._leave(workload, found)
-        if found is not None and prebuilt_name(found[1]):
+        if found is not None and prebuilt_name(found[1]) and not is_composed(found[0]):
             owner = controller_of(workload.metadata)
-            if owner is None and multikueue.is_same_round(workload, found[1]):
+            if owner is None and multikueue.is_same_round(workload, found[1]) and not is_group(workload):
                 await self._adopt(workload, *found)
                 return None
             if owner is None or owner.uid != found[1]["metadata"]["uid"]:
                 found = None  # made for another job, and this one stays stopped
         if is_true(workload, "Finished"):
+            if found is not None and is_composed(found[0]):
+                await self._groups.let_go(found[0].members(found[1]))
             return await self._after_the_end(workload)
         draft = WorkloadDraft(workload, self._context.clock.now())
         if found is not None:
@@ -151,10 +160,14 @@ class QueueReconciler:
         )
 
     def _has_stopped(self, workload: Workload, found: Found) -> bool:
-        if self._pods_left(workload.metadata.uid) or multikueue.is_held(workload):
+        if multikueue.is_held(workload):
+            return False
+        if found is not None and found[0].kind == kinds.POD:
+            return found[0].is_suspended(found[1]) and not found[0].is_active(found[1])  # pods that wait do not run
+        if self._pods_left(workload.metadata.uid):
             return False
         if found is None:
-            return ownership.cannot_have_started(workload)
+            return is_group(workload) or ownership.cannot_have_started(workload)
         kind, job = found
         if multikueue.is_managed(job):
             return True
@@ -167,6 +180,8 @@ class QueueReconciler:
         kind, job = found
         if multikueue.is_managed(job):
             return True
+        if is_composed(kind):
+            return await self._groups.stands_still(job)
         try:
             now = await self._context.client.get(kind.kind, job["metadata"]["name"], job["metadata"]["namespace"])
         except NotFound:
@@ -181,6 +196,8 @@ class QueueReconciler:
         if found is None:
             return None
         kind, job = found
+        if is_composed(kind) and (job["metadata"].get("deletionTimestamp") or kind.end(job) is not None):
+            await self._groups.let_go(kind.members(job))
         if job["metadata"].get("deletionTimestamp") or kind.end(job) is not None:
             return None
         if not kind.is_suspended(job):
@@ -192,6 +209,11 @@ class QueueReconciler:
             return None
         if prebuilt_name(job):
             return None  # it comes, or the job stays stopped
+        if is_composed(kind):
+            group = await self._groups.whole(job)
+            if group is None:
+                return None
+            job = group
         try:
             body = new_workload(kind, job, self._caches, self._context.settings.copied_labels)
         except NoSuchClass as error:
@@ -220,6 +242,8 @@ class QueueReconciler:
 
     async def _follow_job(self, draft: WorkloadDraft, kind: GangJob, job: Json) -> bool:
         """True when the job's own state ends the look: it is over, on hold, or not what was judged."""
+        if is_composed(kind) and await self._is_group_gone(draft, kind, job):
+            return True
         end = kind.end(job)
         if end is not None:
             steps.finish(draft, "Succeeded" if end.succeeded else "Failed", end.message)
@@ -233,6 +257,15 @@ class QueueReconciler:
                 await self._context.store(draft)
             return True
         return not await self._keep_in_step(draft, kind, job)
+
+    async def _is_group_gone(self, draft: WorkloadDraft, kind: PodGroups, job: Json) -> bool:
+        """Users deleted every pod of the group: so the group is. Pods that an eviction deleted are to be replaced."""
+        if not job["metadata"].get("deletionTimestamp") or draft.is_true("Evicted") or kind.running(job):
+            return False
+        await self._groups.let_go(kind.members(job))
+        if not kind.is_serving(job):
+            await self._context.writer.delete(kinds.WORKLOAD, draft.workload.raw)
+        return True
 
     async def _keep_in_step(self, draft: WorkloadDraft, kind: GangJob, job: Json) -> bool:
         """The Workload says what the job says. False when one of them was changed, and another look follows."""
@@ -250,14 +283,20 @@ class QueueReconciler:
             change = {"metadata": {"annotations": {kueue_names.GATED_BY: gates}}}
             if await self._change_workload(workload, job, change, f"annotation {kueue_names.GATED_BY}"):
                 return False
-        same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
+        if is_composed(kind):
+            kept = await self._groups.keep(draft, job)
+            if kept == "changed":
+                return False
+            same = kept == "as it is"
+        else:
+            same = is_same_shape(wanted["podSets"], workload, admitted=reserved)
         if same or (reserved and kind.is_suspended(job) and draft.is_true("Evicted")):
             return await self._follow_spec(draft, job, wanted)
         if prebuilt_name(job):
             steps.finish(draft, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             await self._context.store(draft)
             return False
-        if not reserved and kind.is_suspended(job):
+        if not reserved and kind.is_suspended(job) and not is_composed(kind):
             change = {"spec": {"podSets": wanted["podSets"]}}
             changed = await self._change_workload(workload, job, change, "pod sets")
             if changed is None:
@@ -311,8 +350,8 @@ class QueueReconciler:
         if kind.is_half_stopped(job):
             await self._restore(kind, job, workload)
             return STOP_LOOK
-        if admitted and kind.is_suspended(job):
-            if kind.is_active(job):
+        if admitted and (kind.waiting(job) if is_composed(kind) else kind.is_suspended(job)):
+            if kind.is_active(job) and not is_composed(kind):
                 return STOP_LOOK  # it is still stopping from before
             await self._start(workload, kind, job)
         elif not admitted and not kind.is_suspended(job):
@@ -329,15 +368,20 @@ class QueueReconciler:
         try:
             infos = infos_of(workload, self._caches.flavor)
             infos = requests.consuming(infos, self._caches.requests_of(workload))
-            started = recorded(job, kind.started(job, infos), kind, infos)
+            started = kind.started(job, infos)
+            started = started if is_composed(kind) else recorded(job, started, kind, infos)
         except StartError as error:
             draft = WorkloadDraft(workload, self._context.clock.now())
             steps.finish(draft, "FailedToStart", str(error))
             await self._context.store(draft)
             self._context.tell(job, "Warning", "FailedToStart", str(error))
             return
+        begun = [job]
         try:
-            await self._change(kind, job, started)
+            if is_composed(kind):
+                begun = await self._groups.start(job, infos)
+            else:
+                await self._change(kind, job, started)
         except (Invalid, Forbidden) as error:
             message = f"the job cannot be started: {error}"
             draft = WorkloadDraft(workload, self._context.clock.now())
@@ -348,11 +392,14 @@ class QueueReconciler:
             await self._context.store(draft)
             return
         queue = self._caches.cluster_queue_name(workload)
-        self._context.tell(job, "Normal", "Started", f"Admitted by clusterQueue {queue}")
+        for one in begun:
+            self._context.tell(one, "Normal", "Started", f"Admitted by clusterQueue {queue}")
         log.info("%s %s/%s starts", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"])
 
     async def _stop(self, kind: GangJob, job: Json, workload: StoredWorkload | None, why: str) -> None:
         """Suspended, its templates as they were; its pods go by its own controller."""
+        if is_composed(kind):
+            return await self._groups.stop(job, why)
         if getattr(kind, "deleted_to_stop", False):
             await self._context.writer.delete(kind.kind, job)
         else:
@@ -388,6 +435,9 @@ class QueueReconciler:
                 await self._stop(kind, job, workload, "Workload is deleted")
             elif kind.is_half_stopped(job):
                 await self._restore(kind, job, workload)
+        if found is not None and is_composed(found[0]):
+            gone = [one for one in found[0].members(found[1]) if one["metadata"].get("deletionTimestamp")]
+            await self._groups.let_go(gone)
         for request in self._caches.requests_of(workload):
             await self._context.writer.delete(kinds.PROVISIONING_REQUEST, request)
         left_at = parse_time(workload.metadata.deletion_timestamp or "")

@@ -9,6 +9,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues.checks.draft import SECOND
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, since
 
 BY_ITS_QUEUE = "DeactivatedDueTo"
@@ -26,6 +27,7 @@ async def drop_deactivated(context: QueueContext, workload: StoredWorkload, kind
     if left > 0:
         return left
     if not is_true(workload, "QuotaReserved"):  # else it is still being stopped, and a look follows
-        await context.writer.delete(kind.kind, job)
+        for one in kind.members(job) if is_composed(kind) else [job]:
+            await context.writer.delete(kind.kind, one)
         context.tell(job, "Normal", "Deleted", "Deleted job: deactivation retention period expired")
     return None

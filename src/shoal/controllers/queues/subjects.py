@@ -18,6 +18,7 @@ from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.facts import gang_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload, condition
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
 from shoal.engine import Engine
@@ -59,6 +60,9 @@ class Subjects:
         uid = job["metadata"]["uid"]
         if kind.end(job) is not None:
             return QuestionSubject(uid=uid, state="Finished", reason="Finished")
+        found = self._caches.job_of(workload_key(kind, job))
+        if found is not None and is_composed(found[0]) and (missing := found[0].lacks(found[1])):
+            return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=missing)
         try:
             new_workload(kind, job, self._caches, self._copied_labels)
         except (NoSuchClass, BadInput) as error:

@@ -21,6 +21,7 @@ from shoal.api.topology_annotations import asks_for_topology, topology_request
 from shoal.controllers.queues.caches import QueueCaches, workload_key
 from shoal.controllers.queues.inject import InjectedInfo, StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload
 from shoal.errors import BadInput
 
@@ -38,7 +39,8 @@ def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: t
     """The Workload of a job. Raises BadInput where the job cannot be read, NoSuchClass for an unknown class."""
     key, metadata = workload_key(kind, job), job["metadata"]
     labels = {name: value for name in copied_labels if (value := label(job, name))}
-    labels[kueue_names.JOB_UID] = metadata["uid"]
+    if not is_composed(kind):
+        labels[kueue_names.JOB_UID] = metadata["uid"]
     annotations = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
@@ -52,13 +54,24 @@ def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: t
             "namespace": key.namespace,
             "labels": labels,
             "finalizers": [kueue_names.IN_USE],
-            "ownerReferences": [owner_reference(kind, job)],
+            "ownerReferences": owners_of(kind, job),
         },
         "spec": {**spec_of(kind, job, caches), "active": True},
     }
+    if is_composed(kind):
+        annotations[kueue_names.IS_GROUP] = "true"
     if annotations:
         made["metadata"]["annotations"] = annotations
     return made
+
+
+def owners_of(kind: GangJob, job: Json) -> list[Json]:
+    """Its job, or every pod of its group: it goes with the last of them."""
+    return [member_reference(one) for one in kind.members(job)] if is_composed(kind) else [owner_reference(kind, job)]
+
+
+def member_reference(pod: Json) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
 
 
 def owner_reference(kind: GangJob, job: Json) -> Json:

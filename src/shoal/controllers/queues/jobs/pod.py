@@ -15,15 +15,14 @@ from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_TOPOLOGY_GATE
 from shoal.api.meta import Json
-from shoal.api.objects import annotation, label
+from shoal.api.objects import label
 from shoal.api.topology_annotations import asks_for_topology
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
+from shoal.controllers.queues.jobs import pod_group
 from shoal.controllers.queues.jobs.base import End, Suspendable
+from shoal.controllers.queues.jobs.pod_group import FINISHED, GATE
 
 MAIN = "main"
-GATE = "kueue.x-k8s.io/admission"
-GROUP = "kueue.x-k8s.io/pod-group-name"
-FINISHED = ("Succeeded", "Failed")
 
 
 class Pods(Suspendable):
@@ -45,7 +44,7 @@ class Pods(Suspendable):
         spec["schedulingGates"] = [{"name": name} for name in (*gates, *(one for one in wanted if one not in gates))]
         metadata = made.setdefault("metadata", {})
         metadata["labels"] = {**(metadata.get("labels") or {}), kueue_names.MANAGED: "true"}
-        return made
+        return pod_group.prepared(made) if pod_group.group_name(made) else made
 
     def pod_sets(self, job: Json) -> list[Json]:
         metadata = job.get("metadata") or {}
@@ -90,10 +89,7 @@ class Pods(Suspendable):
         return self.suspended(restored(job, pod_sets[0].get("template") or {}) if len(pod_sets) == 1 else job)
 
     def problems(self, job: Json) -> list[str]:
-        named = label(job, GROUP) or annotation(job, GROUP)
-        if not named:
-            return []
-        return [f"metadata.labels[{GROUP}]: pod groups are not supported by these queues; use a Job or a JobSet"]
+        return pod_group.problems(job)
 
 
 JOBS = (Pods(),)
