@@ -1,12 +1,14 @@
 """The page with 500 gangs and 200 nodes: quick, live, readable for all, and the pictures of the documentation.
 
-Times are measured and printed; the bounds that are held are generous, for machines that others load.
+A bound on time is held by the best of a few tries: what the page itself takes is in each of them, what other work on
+the machine adds is not.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,18 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Browser
 
 from shoal.api import kinds
-from shoal.web import PageServer
+from shoal.web import PageServer, files, guard
+from shoal.web.sessions import Visitor
 from tests.browser.conftest import Look, look
 from tests.browser.scene import GANGS, NODES, Scene
 from tests.cluster import Cluster, running
+from tests.faults import proven
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 LARGEST_PICTURE = 150 << 10
-SLOWEST = 10.0
-"""Seconds: what takes one on a quiet machine."""
+SLOWEST = 1.0
+"""Seconds until a visitor can use a view, and until a change is seen."""
+TRIES = 10
 VIEWS = {
     "overview": "/",
     "waiting": "/waiting?namespace=vision",
@@ -53,32 +58,85 @@ async def rows(window: Look, selector: str, at_least: int) -> None:
     )
 
 
-async def test_500_gangs_and_200_nodes_are_there_soon_and_a_change_is_seen_soon(
+async def best(measure: Callable[[], Awaitable[float]]) -> float:
+    """Seconds of the quickest try; the first that is quick enough is the last."""
+    found = [await measure()]
+    while min(found) > SLOWEST and len(found) < TRIES:
+        found.append(await measure())
+    return min(found)
+
+
+RESPONDS = """() => new Promise((done) => { const chip = document.querySelector('button.chip.failed');
+  chip.addEventListener('click', () => requestAnimationFrame(() => requestAnimationFrame(
+    () => done(performance.now() / 1000)))); chip.click(); })"""
+"""When the page, since it was asked for, has rows and answers a click with another picture."""
+
+
+async def test_500_gangs_and_200_nodes_can_be_used_within_a_second(
+    browser: Browser, served: PageServer, cluster: Cluster
+) -> None:
+    window = await look(browser, served, cluster.client)
+
+    async def gangs() -> float:
+        await window.to("/")
+        await rows(window, "tbody tr", GANGS)
+        assert await window.page.locator("tbody tr").count() == GANGS
+        return float(await window.page.evaluate(RESPONDS))
+
+    async def nodes() -> float:
+        await window.to("/nodes")
+        await rows(window, "button.node", NODES)
+        return float(await window.page.evaluate("performance.getEntriesByName('shoal-updated')[0].startTime / 1000"))
+
+    shown, mapped = await best(gangs), await best(nodes)
+    print(f"\n{GANGS} gangs after {shown:.2f} s, {NODES} nodes after {mapped:.2f} s")
+    assert max(shown, mapped) <= SLOWEST
+    assert window.troubles == []
+
+
+async def test_a_first_visit_costs_less_than_a_second_of_one_core(
+    browser: Browser, served: PageServer, cluster: Cluster
+) -> None:
+    """A new login, for which nothing was read yet: the API server, the server of the page and the browser work in turn,
+    so what they compute is what a visitor waits for where a core is free."""
+    context = await browser.new_context()
+    page = await context.new_page()
+    counting = await context.new_cdp_session(page)
+    await counting.send("Performance.enable", {"timeDomain": "threadTicks"})
+    began, before = time.monotonic(), time.process_time()
+    window = Look(page, served)
+    await window.to(served.invite(Visitor(user="system:admin", client=cluster.client)))
+    await rows(window, "tbody tr", GANGS)
+    waited, server = time.monotonic() - began, time.process_time() - before
+    metrics = (await counting.send("Performance.getMetrics"))["metrics"]
+    drawn = float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+    print(f"\nfirst visit: {waited:.2f} s, of which {server:.2f} s of CPU in the servers and {drawn:.2f} s in the page")
+    assert 0 < server + drawn <= SLOWEST
+
+
+SEEN = """(name) => { window.seen = null; new MutationObserver(() => {
+     if (document.body.innerText.includes(name)) window.seen ??= Date.now();
+   }).observe(document.body, {subtree: true, childList: true, characterData: true}); return Date.now(); }"""
+
+
+async def test_a_change_among_500_gangs_is_seen_within_a_second(
     browser: Browser, served: PageServer, cluster: Cluster
 ) -> None:
     window = await look(browser, served, cluster.client)
     await rows(window, "tbody tr", GANGS)
-    await window.to("/")  # the board lives; a reload is what a visitor waits for
-    await rows(window, "tbody tr", GANGS)
-    shown = await window.page.evaluate("performance.getEntriesByName('shoal-updated')[0].startTime / 1000")
-    await window.page.fill("#q", "train-001 ")
-    await rows(window, "tbody tr", 1)
-    await window.page.evaluate(
-        """() => { window.seen = null; new MutationObserver(() => {
-             if (document.body.innerText.includes('made-just-now')) window.seen ??= Date.now();
-           }).observe(document.body, {subtree: true, childList: true, characterData: true}); }"""
-    )
-    await window.page.fill("#q", "")
-    began = await window.page.evaluate("Date.now()")
-    job = {"metadata": {"name": "made-just-now"}, "spec": {"entrypoint": "true", "rayClusterSpec": _SPEC}}
-    await cluster.create(kinds.RAY_JOB, {"apiVersion": "ray.io/v1", "kind": "RayJob", **job})
-    await window.page.wait_for_function("() => window.seen")
-    changed = (await window.page.evaluate("window.seen") - began) / 1000
-    await window.to("/nodes")
-    await rows(window, "button.node", NODES)
-    nodes = await window.page.evaluate("performance.getEntriesByName('shoal-updated')[0].startTime / 1000")
-    print(f"\n{GANGS} gangs after {shown:.2f} s, {NODES} nodes after {nodes:.2f} s, a change after {changed:.2f} s")
-    assert shown < SLOWEST and nodes < SLOWEST and changed < SLOWEST
+    names = (f"made-just-now-{number}" for number in range(TRIES))
+
+    async def change() -> float:
+        name = next(names)
+        began = await window.page.evaluate(SEEN, name)
+        job = {"metadata": {"name": name}, "spec": {"entrypoint": "true", "rayClusterSpec": _SPEC}}
+        await cluster.create(kinds.RAY_JOB, {"apiVersion": "ray.io/v1", "kind": "RayJob", **job})
+        await window.page.wait_for_function("() => window.seen")
+        return float(await window.page.evaluate("window.seen") - began) / 1000
+
+    changed = await best(change)
+    print(f"\na change is seen after {changed:.2f} s")
+    assert changed <= SLOWEST
     assert window.troubles == []
 
 
@@ -118,20 +176,54 @@ async def test_filters_and_state_are_in_the_address(browser: Browser, served: Pa
     assert window.page.url == address
 
 
-async def test_what_users_wrote_stays_text(browser: Browser, served: PageServer, cluster: Cluster) -> None:
+ATTACK = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+LINKS = ("javascript:document.title='taken'", "data:text/html,<script>1</script>", "JaVaScRiPt:1", "vbscript:1", "//[")
+
+
+def _as_html(patch: pytest.MonkeyPatch) -> None:
+    """Text becomes elements, links lead anywhere, and no policy stands behind it."""
+    real = files.contents()
+    data, kind, tag = real["dom.js"]
+    told = data.replace(
+        b"  made.append(",
+        b"  if (children.some((one) => typeof one === 'string'))"
+        b" { made.innerHTML = children.flat().join(''); return made; }\n  made.append(",
+    ).replace(b"['http:', 'https:'].includes", b"['http:', 'https:', 'javascript:'].concat")
+    patch.setattr(files, "contents", lambda: {**real, "dom.js": (told, kind, tag)})
+    patch.setattr(guard, "HEADERS", {})
+
+
+@proven(without=_as_html)
+async def test_f125_what_users_wrote_stays_text(browser: Browser, served: PageServer, cluster: Cluster) -> None:
+    """F125: messages, annotations, events, pods and logs of a gang carry elements, scripts and links that run code.
+    Holds: they are shown as text, a link is http or https, and the page's policy allows no script but its own."""
     window = await look(browser, served, cluster.client)
-    attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
-    spec = {"entrypoint": attack, "rayClusterSpec": _SPEC}
-    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "odd"}, "spec": spec}
-    await cluster.create(kinds.RAY_JOB, job)
-    failed = {"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": attack}}
+    spec = {"entrypoint": ATTACK, "rayClusterSpec": _SPEC}
+    named = {"name": "odd", "annotations": {"note": ATTACK}}
+    made = await cluster.create(
+        kinds.RAY_JOB, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": named, "spec": spec}
+    )
+    failed = {"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": f"{ATTACK}\n{ATTACK}"}}
     await cluster.client.patch(kinds.RAY_JOB, "odd", "default", failed, subresource="status")
+    about = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "odd", "uid": made["metadata"]["uid"]}
+    event = {"metadata": {"name": "odd.1"}, "involvedObject": {**about, "namespace": "default"}}
+    await cluster.create(kinds.EVENT, {**event, "reason": "Odd", "message": f"event {ATTACK}", "type": "Warning"})
+    pod = {"metadata": {"name": "odd-pod", "ownerReferences": [{**about, "controller": True}]}}
+    await cluster.create(kinds.POD, {**pod, "spec": {"containers": [{"name": "c", "image": "busybox"}]}})
     await window.to("/?q=odd")
     await window.until("<img src=x")
+    await window.page.route("**/data/log?*", lambda route: route.fulfill(body=f"log {ATTACK}\n"))
     await window.page.click("tbody a")
-    await window.until("<script>")
+    for said in ("<script>", f"event {ATTACK}", f"log {ATTACK}"):
+        await window.until(said)
     assert "taken" not in await window.page.title()
     assert await window.page.locator("main img, main script").count() == 0
+    kept = """async (links) => { const { h } = await import('/static/dom.js');
+              return links.map((one) => h('a', {href: one}).href); }"""
+    assert await window.page.evaluate(kept, list(LINKS)) == [""] * len(LINKS)
+    assert await window.page.evaluate(kept, ["https://ray.io/"]) == ["https://ray.io/"]
+    answer = await window.page.request.get(served.address)
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
     assert window.troubles == []
 
 

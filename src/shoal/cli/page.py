@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api import kinds
 from shoal.kube.client import Client
+from shoal.kube.errors import KubeError, Unauthorized
 from shoal.kube.http import HttpTransport
 from shoal.kube.transport import Request, Response
 from shoal.web import PageServer
@@ -78,8 +79,18 @@ def by_token(connect: Callable[[str], HttpTransport]) -> Callable[[str], Awaitab
         def gone() -> None:
             closing.add(asyncio.ensure_future(transport.close()))
 
+        async def confirmed() -> bool:
+            """A watch that is open goes on after its token: the API server is asked for the user again."""
+            try:
+                await user_of(client)
+            except Unauthorized:
+                return False
+            except KubeError:
+                pass  # it does not answer, or not this: nothing says that the token has ended
+            return True
+
         try:
-            return Visitor(user=await user_of(client), client=client, gone=gone)
+            return Visitor(user=await user_of(client), client=client, gone=gone, confirmed=confirmed)
         except BaseException:
             await transport.close()
             raise

@@ -28,7 +28,8 @@ from shoal.kube.errors import Forbidden
 from shoal.kube.transport import Request, Stream
 from shoal.web import answers, guard
 from shoal.web.replies import body, reply
-from shoal.web.sessions import PageSession
+from shoal.web.sessions import PageSession, Sessions
+from shoal.web.streams import CutOff, streamed
 
 Connect = Callable[[Json, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 """A connection to a port of a pod. The caller has asked whether the visitor may."""
@@ -67,9 +68,10 @@ class OpenDashboard(msgspec.Struct, frozen=True, kw_only=True):
 class Dashboards:
     """`connect` reaches pods directly, as the embedded cluster can; else the API server's proxy is the way."""
 
-    def __init__(self, clock: Clock, connect: Connect | None) -> None:
+    def __init__(self, clock: Clock, connect: Connect | None, sessions: Sessions) -> None:
         self._clock = clock
         self._connect = connect
+        self._sessions = sessions
         self._open: dict[str, OpenDashboard] = {}
 
     async def open(self, request: web.Request, session: PageSession) -> web.Response:
@@ -135,7 +137,9 @@ class Dashboards:
             way = self._direct(found, asked) if found.pod is not None else _proxied(found, asked)
             async with asyncio.timeout(PATIENCE) as limit, way as stream:
                 limit.reschedule(None)
-                return await _pass_on(request, stream)
+                return await streamed(self._sessions, found.session, request, _pass_on(request, stream))
+        except CutOff:
+            raise
         except (OSError, Malformed, TimeoutError) as error:
             raise web.HTTPBadGateway(reason=f"the dashboard does not answer: {str(error)[:200] or 'timeout'}") from None
 

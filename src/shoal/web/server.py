@@ -25,6 +25,7 @@ from shoal.web.live import stream
 from shoal.web.ray_dashboard import Connect, Dashboards
 from shoal.web.replies import body, error, reply
 from shoal.web.sessions import PageSession, Sessions, Visitor
+from shoal.web.streams import streamed
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class PageServer:
         self.address = ""
         self._by_token = by_token
         self._checking = asyncio.Semaphore(TOKENS_AT_ONCE)
-        self._dashboards = Dashboards(self.clock, connect)
+        self._dashboards = Dashboards(self.clock, connect, self.sessions)
         self._origins: frozenset[str] = frozenset()
         self._runner: web.AppRunner | None = None
 
@@ -160,7 +161,7 @@ class PageServer:
             if session is None:
                 return error(401, "you are not logged in; run: shoal open")
             if streams:
-                return await handler(request, session)
+                return await streamed(self.sessions, session, request, handler(request, session))
             async with session.turns:
                 return await handler(request, session)
 

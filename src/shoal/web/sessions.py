@@ -11,7 +11,8 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -24,8 +25,17 @@ SESSION_SECONDS = 12 * 3600.0
 MOST_CODES = 256
 MOST_SESSIONS = 256
 MOST_OF_ONE_USER = 16
+CONFIRM_EVERY = 10.0
+"""Seconds between two looks at a visitor whose page streams."""
+CONFIRM_PATIENCE = 10.0
+LAST_WORDS = 1.0
+"""Seconds in which a stream may end by itself once its session has; then it is cut."""
 AT_ONCE = 8
 """Requests of one session that are under way together; streams are counted by themselves."""
+
+
+async def _confirmed() -> bool:
+    return True
 
 
 class Visitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +44,8 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     client: Client
     alive: Callable[[], bool] = lambda: True
+    confirmed: Callable[[], Awaitable[bool]] = _confirmed
+    """Asked now and then while something streams: whether the credentials still hold. False ends the session."""
     gone: Callable[[], None] = lambda: None
     """Called once when the session has ended, or was never begun."""
     namespace: str = ""
@@ -51,6 +63,8 @@ class PageSession:
         self.turns = asyncio.Semaphore(AT_ONCE)
         self.kept: dict[str, Any] = {}
         self.on_end: list[Callable[[], None]] = []
+        self.streams = 0
+        self.watching: asyncio.Task[None] | None = None
 
 
 class Sessions:
@@ -88,6 +102,46 @@ class Sessions:
             self.end(session)
             return None
         return session
+
+    @asynccontextmanager
+    async def streaming(self, session: PageSession) -> AsyncIterator[None]:
+        """While a stream lasts: the session is looked at, and the stream raises TimeoutError once it has ended."""
+        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+
+        def cut() -> None:
+            limit.reschedule(loop.time() + LAST_WORDS)
+
+        session.on_end.append(cut)
+        session.streams += 1
+        if session.watching is None:
+            session.watching = asyncio.ensure_future(self._watch(session))
+        try:
+            async with limit:
+                yield
+        finally:
+            session.on_end.remove(cut)
+            session.streams -= 1
+            if not session.streams and session.watching is not None:
+                session.watching.cancel()
+                session.watching = None
+
+    async def _watch(self, session: PageSession) -> None:
+        """A request is judged when it comes; what streams for hours is judged here."""
+        while True:
+            await self._clock.sleep(CONFIRM_EVERY)
+            if not await self._holds(session):
+                session.watching = None
+                self.end(session)
+                return
+
+    async def _holds(self, session: PageSession) -> bool:
+        if session.ends <= self._clock.monotonic() or not session.visitor.alive():
+            return False
+        try:
+            async with asyncio.timeout(CONFIRM_PATIENCE):
+                return await session.visitor.confirmed()
+        except TimeoutError:
+            return True  # an API server that does not answer sends no rows either
 
     def end(self, session: PageSession) -> None:
         if self._sessions.pop(_digest(session.cookie), None) is not None:

@@ -7,10 +7,16 @@ export function h(tag, props = {}, ...children) {
     if (name === 'class') made.className = value;
     else if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
     else if (name === 'style') for (const [key, one] of Object.entries(value)) made.style.setProperty(key, one);
+    else if (name === 'href' && !isLink(value)) continue;
     else made.setAttribute(name, value === true ? '' : String(value));
   }
   made.append(...children.flat().filter((one) => one !== null && one !== undefined && one !== false && one !== ''));
   return made;
+}
+
+// A link leads to a place of the page or of the web; anything else, such as javascript:, stays text.
+function isLink(value) {
+  try { return ['http:', 'https:'].includes(new URL(value, location.href).protocol); } catch { return false; }
 }
 
 export function fill(element, ...children) {
