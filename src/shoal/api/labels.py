@@ -70,6 +70,8 @@ POD_PRIORITY = "scheduling.k8s.io/priorityclass"
 # KubeRay
 RAY_CLUSTER_NAME = "ray.io/cluster"
 RAY_NODE_TYPE = "ray.io/node-type"
+RAY_SUBMITTER = "ray-job-submitter"
+"""Name of the container that submits a RayJob."""
 RAY_FAULT_TOLERANT = "ray.io/ft-enabled"
 RAY_OPERATOR = "ray.io/kuberay-operator"
 """`managedBy` of what the operator itself looks after."""

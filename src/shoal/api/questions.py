@@ -22,7 +22,9 @@ WOULD_START = "WouldStart"
 """Would the gang of this manifest, which is not stored, start now? Nothing is created."""
 HISTORY = "History"
 """What did gangs do in a time: waits, runs, requeues, GPU-hours? Those that the asker may read are named."""
-QUESTIONS = (WHY, CONSUMERS, WOULD_START, HISTORY)
+LOGS = "Logs"
+"""What is kept of the logs of a gang whose pods are gone? For askers who may read the logs of that namespace's pods."""
+QUESTIONS = (WHY, CONSUMERS, WOULD_START, HISTORY, LOGS)
 VERDICTS = ("Starts", "Waits", "Never", "Unknown")
 """Never: not even if every other gang and pod ended, as quotas and nodes are. Unknown: too large to try out."""
 
@@ -73,6 +75,17 @@ class HistoryWindow(Part):
     limit: Annotated[Int32, Rule(minimum=0, maximum=500, default=100)] = 100
 
 
+class LogChoice(Part):
+    """Which log is asked for. Without `uid` that of the gang of this name that ended last; without `role` the driver's,
+    or where there is none the head's."""
+
+    name: Annotated[str, Rule(required=True, min_length=1, max_length=253)] = ""
+    kind: Annotated[str, Rule(max_length=63)] = ""
+    uid: Annotated[str, Rule(max_length=63)] = ""
+    role: Annotated[str, Rule(enum=["head", "worker", "submitter", ""])] = ""
+    previous: bool = False
+
+
 class QuestionSpec(Part):
     question: Annotated[str, Rule(enum=list(QUESTIONS), default=WHY)] = WHY
     target: Target | None = None
@@ -80,6 +93,7 @@ class QuestionSpec(Part):
     manifest: Embedded = msgspec.Raw()
     largest: Annotated[str, Rule(max_length=253)] = ""
     history: HistoryWindow | None = None
+    logs: LogChoice | None = None
 
 
 class AnswerShortfall(Part):
@@ -198,6 +212,20 @@ class PastAnswer(Part):
     more: bool = False
 
 
+class KeptLogText(Part):
+    """The end of one container's log. `cut`: bytes before it that were not kept."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    role: str = ""
+    pod: str = ""
+    container: str = ""
+    ended_at: Timestamp | None = None
+    cut: Int64 = 0
+    text: str = ""
+
+
 class QuestionStatus(Part):
     answered_at: Timestamp | None = None
     made_from: MadeFrom | None = None
@@ -232,6 +260,7 @@ class QuestionStatus(Part):
     largest: Int32 | None = None
     history: PastAnswer | None = None
     estimate: StartEstimate | None = None
+    logs: tuple[KeptLogText, ...] | None = None
 
 
 class Question(Object):

@@ -96,6 +96,12 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="Where waits and runs are kept for `shoal history`. An address with a password belongs into SHOAL_HISTORY.",
 )
 @click.option(
+    "--keep-logs/--no-keep-logs",
+    default=True,
+    show_default=True,
+    help="Keep the end of gangs' logs in the history, for `shoal logs` after their pods are gone.",
+)
+@click.option(
     "--notify-allow",
     multiple=True,
     metavar="URL",
@@ -187,6 +193,7 @@ def command(
     quota: str,
     trust_unstamped: bool,
     history: str,
+    keep_logs: bool,
     notify_allow: tuple[str, ...],
     dispatcher: bool,
     agentconfigs: str,
@@ -221,7 +228,7 @@ def command(
     with flag("--policy" if wrappers.policy == policy else "--set"):
         choices.check_policy(wrappers.policy)
     with flag("--history"):
-        store = HistoryStore(history) if history != "none" else None
+        store = HistoryStore(history, keep_logs=keep_logs) if history != "none" else None
     with flag("--notify-allow"):
         notices = from_environment(os.environ, notify_allow)
     webhooks = webhooks or bool(webhook_url)

@@ -99,6 +99,7 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, 
         # what AppWrappers wrap and Ray clusters are made of
         _rule("", ["pods", "services", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"], _OWN),
         _rule("", ["pods/resize"], ("patch",)),
+        _rule("", ["pods/log"], ("get",)),  # kept for the time after their pods
         _rule("apps", ["deployments", "statefulsets", "replicasets", "daemonsets"], _OWN),
         _rule("batch", ["jobs", "cronjobs"], _OWN),
         *_queue_rules(),

@@ -19,11 +19,13 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
+from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.sdk import acts, explaining, following, logs, packing, shapes, submitting
 from shoal.sdk.connecting import ClusterChoice, connected
 from shoal.sdk.display import table
 from shoal.sdk.following import GangView
+from shoal.sdk.logs import Write
 from shoal.sdk.outcomes import Stage
 from shoal.sdk.shapes import ClusterShape, JobShape, PodShape
 
@@ -120,6 +122,17 @@ class GangHandle:
                     break
         return last
 
+    async def _read(self, client: Client, write: Write, role: str) -> None:
+        """Of a gang that is gone, what was kept."""
+        try:
+            found = await client.get(self._kind, self.name, self.namespace)
+        except NotFound:
+            found = None
+        if found is None or found["metadata"]["uid"] != self._obj["metadata"]["uid"]:
+            await logs.read_kept(client, self._kind, self._obj, write, role=role)
+        else:
+            await logs.read(client, self._kind, found, write, role=role)
+
     async def logs(self, *, follow: bool = False, role: str = "") -> AsyncIterator[str]:
         """Lines of the driver's log, or that of a role; with `follow` from before its start until its end."""
         lines: asyncio.Queue[str | None] = asyncio.Queue()
@@ -136,8 +149,7 @@ class GangHandle:
                     if follow:
                         await logs.follow(client, self._kind, self._obj, lambda view: None, write, role=role)
                     else:
-                        found = await client.get(self._kind, self.name, self.namespace)
-                        await logs.read(client, self._kind, found, write, role=role)
+                        await self._read(client, write, role)
             finally:
                 for left in filter(None, rest.values()):
                     lines.put_nowait(left.decode(errors="replace"))

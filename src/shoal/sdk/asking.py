@@ -49,6 +49,13 @@ async def history(client: Client, namespace: str, window: Json) -> Json:
     return answer.get("history") or {}
 
 
+async def kept_logs(client: Client, namespace: str, choice: Json) -> list[Json]:
+    """What is kept of the logs of a gang whose pods are gone: `choice` as `api.questions.LogChoice` has it. Raises
+    NoAnswer."""
+    answer = await _asked(client, namespace, {"question": "Logs", "logs": choice})
+    return answer.get("logs") or []
+
+
 async def _asked(client: Client, namespace: str, spec: Json) -> Json:
     body: Json = {
         "apiVersion": kinds.QUESTION.api_version,

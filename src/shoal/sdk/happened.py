@@ -13,7 +13,9 @@ from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
-_MADE = (kinds.WORKLOAD, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB, kinds.POD)
+_MADE = (
+    kinds.WORKLOAD, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB_SET, kinds.REPLICA_SET, kinds.JOB, kinds.POD,
+)  # fmt: skip
 """Owners before what they own."""
 
 

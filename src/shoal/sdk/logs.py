@@ -1,7 +1,8 @@
 """A gang's log: which containers hold it, by role, and how it is followed from the first line to the last.
 
 The driver's log is the submitter's: a Job of the RayJob's name, or a sidecar of the head. Pods are known by what
-controls them; labels only narrow the search. A stream that breaks is taken up again at the byte where it ended.
+controls them; labels only narrow the search. A stream that breaks is taken up again at the byte where it ended. Where
+the pods are gone, the leading controller is asked for what it kept.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import msgspec
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
-from shoal.api.labels import BATCH_JOB_NAME, RAY_CLUSTER_NAME, RAY_NODE_TYPE
+from shoal.api.labels import BATCH_JOB_NAME, RAY_CLUSTER_NAME, RAY_NODE_TYPE, RAY_SUBMITTER
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.errors import ApiError, KubeError, NotFound
-from shoal.sdk import following, gangs
+from shoal.sdk import asking, following, gangs, happened
 from shoal.sdk.following import GangView
 
-SUBMITTER = "ray-job-submitter"
 ROLES = ("head", "worker", "submitter")
 LOOK_AGAIN = 0.5
 AFTER_THE_END = 10.0
@@ -56,19 +56,56 @@ async def sources(client: Client, kind: Kind, obj: Json, role: str = "") -> list
             return await _of_cluster(client, obj["metadata"]["name"], obj, role or "head")
         case "Job":
             return await _of_job(client, obj["metadata"]["name"], obj)
-    raise ShoalError(f"the log of a {kind.kind} is with its pods; read it with kubectl logs")
+        case "Pod":
+            return [_source(obj)]
+    pods = (await happened.made_by(client, obj)).get(kinds.POD, [])
+    return [_source(pod) for pod in sorted(pods, key=_age)]
 
 
 async def read(client: Client, kind: Kind, obj: Json, write: Write, *, role: str = "", previous: bool = False) -> bool:
-    """What there is now. `previous`: of the container before the last restart, or of the pod before this one. False:
-    there is none yet."""
+    """What there is now, or what was kept of pods that are gone. `previous`: of the container before the last restart,
+    or of the pod before this one. False: there is none yet."""
     found = [one for one in await sources(client, kind, obj, role) if one.began]
-    if previous:
+    if previous and found:
         return await _previous(client, obj, found, write)
     chosen = found if role == "worker" else found[-1:]
     for source in chosen:
         await _stream(client, obj["metadata"]["namespace"], source, write, follow=False)
-    return bool(chosen)
+    return bool(chosen) or await read_kept(client, kind, obj, write, role=role, previous=previous)
+
+
+async def read_kept(
+    client: Client, kind: Kind, obj: Json, write: Write, *, role: str = "", previous: bool = False
+) -> bool:
+    """What the controller kept of this gang; False where there is nothing, or it tells nothing."""
+    metadata = obj["metadata"]
+    choice = {"kind": kind.kind, "name": metadata["name"], "uid": metadata["uid"], "role": role, "previous": previous}
+    try:
+        found = await asking.kept_logs(client, metadata["namespace"], choice)
+    except asking.NoAnswer:
+        return False
+    return _write_kept(found, write)
+
+
+async def read_gone(
+    client: Client, words: tuple[str, ...], name: str, namespace: str, write: Write, *, role: str, previous: bool
+) -> bool:
+    """Of a gang that is not there any more: of the one of this name that ended last. `words`: kinds that it may be of;
+    empty for any. Raises NoAnswer."""
+    for word in words or ("",):
+        choice = {"kind": word, "name": name, "role": role, "previous": previous}
+        if found := await asking.kept_logs(client, namespace, choice):
+            return _write_kept(found, write)
+    return False
+
+
+def _write_kept(found: list[Json], write: Write) -> bool:
+    for one in found:
+        source = LogSource(str(one.get("pod")), str(one.get("container")), str(one.get("pod")), True, True)
+        if one.get("cut"):
+            write(source, f"… {one['cut']} bytes before this were not kept\n".encode())
+        write(source, str(one.get("text") or "").encode())
+    return bool(found)
 
 
 async def follow(client: Client, kind: Kind, obj: Json, tell: Tell, write: Write, *, role: str = "") -> GangView:
@@ -114,6 +151,8 @@ async def follow(client: Client, kind: Kind, obj: Json, tell: Tell, write: Write
         for task in done.values():
             if task.done():
                 task.result()
+        if not done and not seen[-1].gone:
+            await read_kept(client, kind, seen[-1].obj, write, role=role)
         return seen[-1]
     finally:
         for task in (watching, *done.values()):
@@ -156,8 +195,6 @@ async def _stream(client: Client, namespace: str, source: LogSource, write: Writ
 
 
 async def _previous(client: Client, obj: Json, found: list[LogSource], write: Write) -> bool:
-    if not found:
-        return False
     namespace, last = obj["metadata"]["namespace"], found[-1]
     try:
         async for chunk in client.logs(last.pod, namespace, container=last.container, previous=True):
@@ -185,7 +222,7 @@ async def _of_ray_job(client: Client, job: Json, role: str) -> list[LogSource]:
     if not cluster:
         return []
     heads = await _pods(client, job, f"{RAY_CLUSTER_NAME}={cluster},{RAY_NODE_TYPE}=head", "RayCluster", cluster)
-    return [_source(pod, SUBMITTER) for pod in heads]
+    return [_source(pod, RAY_SUBMITTER) for pod in heads]
 
 
 async def _of_cluster(client: Client, name: str, beside: Json, role: str) -> list[LogSource]:
@@ -201,7 +238,11 @@ async def _pods(client: Client, beside: Json, selector: str, kind: str, name: st
     """Pods that this owner controls, oldest first."""
     found = await client.list(kinds.POD, beside["metadata"]["namespace"], label_selector=selector)
     own = [pod for pod in found if (owner := gangs.owner(pod)) and (owner["kind"], owner["name"]) == (kind, name)]
-    return sorted(own, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+    return sorted(own, key=_age)
+
+
+def _age(pod: Json) -> tuple[str, str]:
+    return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
 
 
 async def wrapped(client: Client, wrapper: Json) -> tuple[Kind, Json] | None:

@@ -15,7 +15,7 @@ import json
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
-from shoal.api.labels import KUEUE_QUEUE, LAST_APPLIED
+from shoal.api.labels import KUEUE_QUEUE, LAST_APPLIED, RAY_SUBMITTER
 from shoal.api.meta import Json
 from shoal.errors import BadInput, ShoalError
 from shoal.kube.client import Client
@@ -123,7 +123,7 @@ def with_code(job: Json, secrets: list[str]) -> Json:
     spec = job["spec"]
     image = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
     submitter: Json = {
-        "name": "ray-job-submitter",
+        "name": RAY_SUBMITTER,
         "image": image,
         "resources": copy.deepcopy(SUBMITTER_RESOURCES),
         "volumeMounts": [{"name": CODE_VOLUME, "mountPath": CODE_PATH, "readOnly": True}],

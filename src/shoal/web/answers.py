@@ -139,6 +139,20 @@ async def log(request: web.Request, session: PageSession) -> web.StreamResponse:
     return response
 
 
+async def kept_log(request: web.Request, session: PageSession) -> web.Response:
+    """What the controller kept of a gang whose pods, or which itself, is gone."""
+    query = request.query
+    choice = {"kind": query.get("kind", "").partition(".")[0], "name": _plain(query.get("name", ""))}
+    known = {one.kind.lower(): one.kind for one in (*gangs.KINDS, *gangs.QUEUED)}
+    choice["kind"] = known.get(choice["kind"].lower(), "")
+    async with _turn(session):
+        try:
+            found = await asking.kept_logs(session.visitor.client, _plain(query.get("namespace", "")), choice)
+        except asking.NoAnswer as error:
+            return reply({"notAnswered": str(error)})
+    return reply({"logs": found})
+
+
 async def named_gang(client: Client, request: dict[str, Any]) -> tuple[Kind, Json]:
     kind = await _kind(client, str(request.get("kind") or ""), _plain(str(request.get("namespace") or "")))
     return await explaining.find(client, (kind,), _plain(str(request.get("name") or "")), str(request["namespace"]))

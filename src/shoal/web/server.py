@@ -123,6 +123,7 @@ class PageServer:
         router.add_get("/data/why", self._with_session(answers.why))
         router.add_get("/data/position", self._with_session(answers.position))
         router.add_get("/data/log", self._with_session(answers.log, streams=True))
+        router.add_get("/data/kept-log", self._with_session(answers.kept_log))
         router.add_get("/data/history", self._with_session(past))
         router.add_post("/data/dashboard", self._with_session(self._dashboards.open))
         router.add_route("*", guard.FOREIGN + "{capability}/{path:.*}", self._dashboards.proxy)

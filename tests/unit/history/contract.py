@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from shoal.controllers.planning.history.log_store import KeptLog, LogQuery, LogStore
 from shoal.controllers.planning.history.records import GangFacts, Sighting
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore
 
@@ -83,7 +84,25 @@ def odd_texts_are_kept_apart(store: HistoryStore) -> None:
     assert found.name == name.replace("\x00", "")
 
 
+def logs_are_kept_apart_by_gang_and_go_with_the_oldest(store: HistoryStore) -> None:
+    logs = LogStore(store, days=1)
+    for uid, pod, text in (("first", "a", b"one\x00\n"), ("second", "b", b"two"), ("second", "b", b"three\xff")):
+        logs.write(KeptLog(
+            kind="RayJob", namespace="team-a", name="train", gang_uid=uid, role="submitter", pod=pod, pod_uid=pod,
+            container="c", ended_at=T0 + (S if uid == "second" else 0), cut=7, text=text,
+        ))  # fmt: skip
+    assert logs.known() == {("a", "c"), ("b", "c")}
+    (newest,) = logs.read(LogQuery(namespace="team-a", name="train"))
+    assert (newest.gang_uid, newest.text, newest.cut) == ("second", b"three\xff", 7)
+    (first,) = logs.read(LogQuery(namespace="team-a", name="train", kind="RayJob", gang_uid="first"))
+    assert first.text == b"one\x00\n"
+    assert logs.read(LogQuery(namespace="team-b", name="train")) == []
+    assert logs.prune(T0 + 86_400 * S + 1) == 1
+    assert logs.known() == {("b", "c")}
+
+
 ALL = (
+    logs_are_kept_apart_by_gang_and_go_with_the_oldest,
     a_gang_waits_runs_is_requeued_and_ends,
     totals_count_only_what_lies_in_the_window,
     what_is_gone_ends_as_deleted,

@@ -57,7 +57,7 @@ def facts(outcome: str = "") -> GangFacts:
 
 
 def gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = GangHistory._in_thread
+    kept = GangHistory.in_thread
 
     async def once(self: GangHistory, work: Callable[[], object]) -> object:
         try:
@@ -66,7 +66,7 @@ def gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
             self._looks.clear()
             raise
 
-    monkeypatch.setattr(GangHistory, "_in_thread", once)
+    monkeypatch.setattr(GangHistory, "in_thread", once)
 
 
 @proven(without=gives_up)

@@ -144,6 +144,23 @@ class SharedCaches:
             found = self.between[above].get(Key(namespace, owner.name)) if above is not None else None
         return key
 
+    def maker(self, pod: SeenPod) -> tuple[str, str, str, int]:
+        """Kind, name and UID of what made a pod, as far up as is known, and how many steps that is; of a pod that
+        nothing made, its own."""
+        namespace, metadata = pod.metadata.namespace, pod.metadata
+        top, found = (kinds.POD.kind, metadata.name, metadata.uid, 0), Object(metadata=metadata)
+        for steps in range(1, _LONGEST_CHAIN):
+            owner = controller_of(found.metadata)
+            if owner is None:
+                break
+            top = (owner.kind, owner.name, owner.uid, steps)
+            above = next((cache for kind, cache in self.between.items() if kind.kind == owner.kind), None)
+            higher = above.get(Key(namespace, owner.name)) if above is not None else None
+            if higher is None:
+                break
+            found = higher
+        return top
+
     def pods_below(self, uid: str) -> Iterator[SeenPod]:
         """Pods that name this object as their gang or stand below it in the chain of owners; a pod itself, too."""
         yield from self.pods.by_index("uid", uid)

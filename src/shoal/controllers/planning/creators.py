@@ -50,9 +50,10 @@ def stamp_of(request: AdmissionRequest) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def access_review(creator: Creator, kind: Kind, namespace: str, verb: str = "create") -> Json:
+def access_review(creator: Creator, kind: Kind, namespace: str, verb: str = "create", subresource: str = "") -> Json:
     """The SubjectAccessReview that asks whether this person may create (or read) such objects there."""
     attributes = {"verb": verb, "group": kind.group, "version": kind.version, "resource": kind.plural}
+    attributes |= {"subresource": subresource} if subresource else {}
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",

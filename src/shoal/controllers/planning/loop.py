@@ -19,6 +19,8 @@ from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decision_log import HOLDING, DecisionLog
 from shoal.controllers.planning.decisions import Decisions
+from shoal.controllers.planning.history.log_keeper import GangName, LogKeeper
+from shoal.controllers.planning.history.log_store import LogStore
 from shoal.controllers.planning.history.notices import Notices, NoticeSettings
 from shoal.controllers.planning.history.recorder import GangHistory
 from shoal.controllers.planning.history.records import GangFacts
@@ -34,7 +36,7 @@ from shoal.controllers.planning.observations import (
     WriteStored,
     WriteUnknown,
 )
-from shoal.controllers.planning.pods import GangPod
+from shoal.controllers.planning.pods import GangPod, SeenPod
 from shoal.controllers.planning.preemptors import Preemptors
 from shoal.controllers.planning.provisioning import NodeProvisioning
 from shoal.controllers.planning.questions.alone import subject_alone
@@ -53,6 +55,7 @@ from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
+RAY_MAKERS = ("RayJob", "RayCluster", "Ray", "RayService", "AppWrapper")
 CROWD = 100
 PAUSE = 0.02
 """Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
@@ -71,7 +74,8 @@ class PlanningLoop:
         notices: NoticeSettings | None = None,
     ) -> None:
         """`writes` is the process's; without one the loop and its sources are alone and share their own. `history`:
-        where rounds of gangs are kept; None: they are not. `notices`: what is allowed to be told of them by HTTP."""
+        where rounds of gangs are kept, and their logs; None: they are not. `notices`: what is
+        allowed to be told of them by HTTP."""
         self.client = client
         self.settings = settings or PlanningSettings()
         self.clock: Clock = clock or SystemClock()
@@ -83,6 +87,9 @@ class PlanningLoop:
         self._preemptors = Preemptors()
         telling = Notices(notices, self.clock) if notices is not None else None
         self.history = GangHistory(history, self.clock, telling) if history is not None else None
+        self.logs: LogKeeper | None = None
+        if history is not None and self.history is not None and history.keep_logs:
+            self.logs = LogKeeper(client, self.history, LogStore(history), self.clock, self._gang_name)
         self.recorder = Recorder(client, "shoal", clock=self.clock)
         self.sources: list[WorkloadSource] = []
         """In the order in which a pod is offered to them. A later one may hold objects of an earlier one in its queues:
@@ -122,6 +129,7 @@ class PlanningLoop:
                 for source in reversed(self.sources):
                     source.subscribe()
                 self.cluster.subscribe()
+                await self._keep_logs(tasks)
                 self.plan()
                 self.metrics.took_over(self.clock.monotonic() - began)
                 self.ready.set()
@@ -137,6 +145,17 @@ class PlanningLoop:
             await self.recorder.close()
             if self.history is not None:
                 await self.history.close()
+
+    async def _keep_logs(self, tasks: asyncio.TaskGroup) -> None:
+        if self.logs is not None:
+            await self.logs.begin()
+            self.caches.pods.subscribe(self.logs.changed)
+            tasks.create_task(self.logs.run())
+
+    def _gang_name(self, pod: SeenPod) -> GangName | None:
+        """None for a pod of no gang. A submitter is no pod of its Ray job's gang, and is of interest all the same."""
+        made = GangName(*self.caches.maker(pod))
+        return made if made.kind in RAY_MAKERS or self.cluster.gang_of(pod) else None
 
     async def _synced(self, tasks: asyncio.TaskGroup) -> None:
         await self.caches.synced()

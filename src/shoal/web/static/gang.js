@@ -19,7 +19,7 @@ export function mount(main) {
   const head = h('div', { class: 'head' });
   const why = h('section', { class: 'card', 'aria-labelledby': 'why' });
   const pods = h('section', { class: 'card', 'aria-labelledby': 'pods' });
-  const log = makeLog(namespace);
+  const log = makeLog(namespace, asked);
   const events = h('section', { class: 'card', 'aria-labelledby': 'events' });
   const conditions = h('section', { class: 'card', 'aria-labelledby': 'conditions' });
   const trouble = h('p', { class: 'trouble', role: 'alert' });
@@ -41,7 +41,11 @@ export function mount(main) {
       showConditions(conditions, told.conditions);
       const key = `${told.row.state}/${told.row.reason}/${told.row.stage}`;
       if (key !== shownWhy) { shownWhy = key; explain(told.row); }
-    } catch (error) { if (alive) say(trouble, error.message); }
+    } catch (error) {
+      if (!alive) return;
+      say(trouble, error.message);
+      log.offer([]); // it may be gone, and its log kept
+    }
   }
 
   async function explain(row) {
@@ -146,8 +150,14 @@ function table(section, id, name, none, columns, rows, cells) {
       : h('p', { class: 'quiet' }, none));
 }
 
+// Without colours and cursor movements of terminals.
+function plain(words) {
+  // eslint-disable-next-line no-control-regex
+  return words.replace(/\u001b\[[0-9;]*[A-Za-z]/g, '');
+}
+
 // The log of the chosen container: its end, then what comes.
-function makeLog(namespace) {
+function makeLog(namespace, asked) {
   const choice = h('select', { id: 'container' });
   const text = h('pre', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log' });
   const note = h('p', { class: 'quiet', role: 'status' }, 'No pods, so no log.');
@@ -169,13 +179,24 @@ function makeLog(namespace) {
         const { value: more, done } = await reader.read();
         if (done || mine !== reading) break;
         const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 40;
-        // eslint-disable-next-line no-control-regex
-        text.append(more.replace(/\u001b\[[0-9;]*[A-Za-z]/g, ''));
+        text.append(plain(more));
         if (text.textContent.length > MOST_TEXT) text.textContent = text.textContent.slice(-MOST_TEXT / 2);
         if (atEnd) text.scrollTop = text.scrollHeight;
       }
       if (mine === reading && !text.textContent) say(note, 'Nothing was printed.');
     } catch (error) { if (mine === reading && !mine.signal.aborted) say(note, error.message); }
+  }
+
+  // Of pods that are gone: what the controller kept.
+  async function readKept() {
+    try {
+      const told = await get('/data/kept-log', asked);
+      if (offered !== '[]' || !(told.logs || []).length) return;
+      const last = told.logs.at(-1);
+      fill(text, `${last.cut ? `… ${last.cut} bytes before this were not kept\n` : ''}${plain(last.text || '')}`);
+      text.hidden = false;
+      say(note, `Kept of pod ${last.pod}, which is gone.`);
+    } catch (error) { if (offered === '[]') say(note, error.message); }
   }
 
   choice.addEventListener('change', () => read(choice.value));
@@ -192,7 +213,10 @@ function makeLog(namespace) {
       offered = key;
       const before = choice.value;
       fill(choice, found.map(([value, name]) => h('option', { value }, name)));
-      if (!found.length) { if (!text.textContent) say(note, 'No pods, so no log.'); return; }
+      if (!found.length) {
+        if (!text.textContent) { say(note, 'No pods, so no log.'); readKept(); }
+        return;
+      }
       if (found.some(([value]) => value === before)) choice.value = before;
       else read(choice.value);
     },

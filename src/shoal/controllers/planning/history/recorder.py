@@ -93,12 +93,12 @@ class GangHistory:
             try:
                 if first:
                     there, now = list(self._known), self._clock.now()
-                    await self._in_thread(partial(self._store.close_missing, there, now))
+                    await self.in_thread(partial(self._store.close_missing, there, now))
                     first = False
-                changed = await self._in_thread(partial(self._store.write, batch))
+                changed = await self.in_thread(partial(self._store.write, batch))
                 if not pruned or self._clock.monotonic() - pruned > PRUNE_EVERY:
                     pruned, now = self._clock.monotonic(), self._clock.now()
-                    await self._in_thread(partial(self._store.prune, now))
+                    await self.in_thread(partial(self._store.prune, now))
             except HistoryTrouble as error:
                 log.warning("%s; it is tried again in %d s", error, pause)
                 await self._clock.sleep(pause)
@@ -110,7 +110,7 @@ class GangHistory:
                 for call in self.on_change:
                     call(row)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def written(self) -> None:
@@ -118,21 +118,21 @@ class GangHistory:
         await self._idle.wait()
 
     async def close(self) -> None:
-        await self._in_thread(self._store.close)
+        await self.in_thread(self._store.close)
         self._thread.shutdown(wait=False)
 
     # --- reading
 
     async def runs(self, query: HistoryQuery) -> list[RunRecord]:
         """Rounds of gangs of all namespaces. Raises HistoryTrouble."""
-        return await self._in_thread(lambda: self._store.runs(query))
+        return await self.in_thread(lambda: self._store.runs(query))
 
     async def totals(self, query: HistoryQuery) -> list[HistoryTotal]:
         now = self._clock.now()
-        return await self._in_thread(lambda: self._store.totals(query, now))
+        return await self.in_thread(lambda: self._store.totals(query, now))
 
     async def lengths(self) -> Callable[[Gang], RunLength | None]:
         """How long each gang that is there is expected to run. Raises HistoryTrouble."""
         keys = {one.key for one in self.facts.values()}
-        earlier = await self._in_thread(lambda: {key: self._store.durations(*key) for key in keys})
+        earlier = await self.in_thread(lambda: {key: self._store.durations(*key) for key in keys})
         return lengths(dict(self.facts), earlier, self._clock.now())

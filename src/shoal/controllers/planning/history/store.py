@@ -1,7 +1,8 @@
-"""Where history is kept: one table in SQLite or PostgreSQL, bounded in rows and days.
+"""Where history is kept: one database in SQLite or PostgreSQL, bounded in rows and days.
 
-Used by `recorder` from one thread of its own; nothing here is asynchronous. Both databases understand the same
-statements. A database that fails raises HistoryTrouble, and the connection is made again at the next call.
+Used by `recorder` (rounds) and `log_store` (logs) from one thread of their own; nothing here is asynchronous. Both
+databases understand the same statements. A database that fails raises HistoryTrouble, and the connection is made again
+at the next call.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ NONE = "none"
 COLUMNS = tuple(RunRecord.__struct_fields__)
 _TEXTS = ("uid", "kind", "namespace", "name", "user", "queue", "cluster_queue", "outcome")
 _NAMES = {"user": "by_user", "round": "round_number"}  # words that SQL keeps for itself
+_LOG_FIELDS = (
+    "kind", "namespace", "name", "gang_uid", "role", "pod", "pod_uid", "container", "ended_at", "cut", "packed_bytes",
+)  # fmt: skip
+_LOG_NUMBERS = ("ended_at", "cut", "packed_bytes")
 _FIELDS = tuple(_NAMES.get(one, one) for one in COLUMNS)
 
 
@@ -73,7 +78,11 @@ class Database(Protocol):
 class HistoryStore:
     """`url`: `memory`, `sqlite:///PATH`, or `postgresql://USER:PASSWORD@HOST/DATABASE` with libpq's options."""
 
-    def __init__(self, url: str = MEMORY, *, most_rows: int = MOST_ROWS, kept_days: int = KEPT_DAYS) -> None:
+    def __init__(
+        self, url: str = MEMORY, *, most_rows: int = MOST_ROWS, kept_days: int = KEPT_DAYS, keep_logs: bool = True
+    ) -> None:
+        """`keep_logs`: whether the end of gangs' logs is kept here, too."""
+        self.keep_logs = keep_logs
         self._url = check_url(url)
         self._postgres = url.startswith(("postgresql://", "postgres://"))
         self._most_rows = most_rows
@@ -89,7 +98,7 @@ class HistoryStore:
     def write(self, seen: Iterable[Sighting]) -> list[RunRecord]:
         """All of it or nothing; returns the rows that changed."""
         changed: list[RunRecord] = []
-        with self._using() as cursor:
+        with self.using() as cursor:
             for one in seen:
                 for row in advanced(self._last(cursor, one.uid), one):
                     self._put(cursor, row)
@@ -99,8 +108,8 @@ class HistoryStore:
     def close_missing(self, there: Iterable[str], at: int) -> int:
         """Rounds that go on in the store and whose gangs are not there any more have ended while nothing looked."""
         known = set(there)
-        with self._using() as cursor:
-            self._run(cursor, "SELECT DISTINCT uid FROM shoal_runs WHERE ended_at = 0")
+        with self.using() as cursor:
+            self.execute(cursor, "SELECT DISTINCT uid FROM shoal_runs WHERE ended_at = 0")
             missing = [uid for (uid,) in cursor.fetchall() if uid not in known]
             for uid in missing:
                 last = self._last(cursor, uid)
@@ -110,16 +119,16 @@ class HistoryStore:
 
     def prune(self, now: int) -> int:
         """Forget what is too old or too much; what goes on is kept."""
-        with self._using() as cursor:
-            self._run(
+        with self.using() as cursor:
+            self.execute(
                 cursor, "DELETE FROM shoal_runs WHERE ended_at > 0 AND ended_at < ?", (now - self._kept_days * DAY,)
             )
             removed = int(cursor.rowcount)
-            self._run(cursor, "SELECT COUNT(*) FROM shoal_runs")
+            self.execute(cursor, "SELECT COUNT(*) FROM shoal_runs")
             over = int(cursor.fetchone()[0]) - self._most_rows
             if over > 0:
                 oldest = "SELECT uid, round_number FROM shoal_runs WHERE ended_at > 0 ORDER BY ended_at LIMIT ?"
-                self._run(cursor, f"DELETE FROM shoal_runs WHERE (uid, round_number) IN ({oldest})", (over,))
+                self.execute(cursor, f"DELETE FROM shoal_runs WHERE (uid, round_number) IN ({oldest})", (over,))
                 removed += int(cursor.rowcount)
         return removed
 
@@ -129,8 +138,8 @@ class HistoryStore:
         order = (
             "ORDER BY CASE WHEN started_at > 0 THEN started_at ELSE queued_at END DESC, uid, round_number DESC LIMIT ?"
         )
-        with self._using() as cursor:
-            self._run(cursor, f"SELECT {', '.join(_FIELDS)} FROM shoal_runs{where} {order}", (*values, query.limit))
+        with self.using() as cursor:
+            self.execute(cursor, f"SELECT {', '.join(_FIELDS)} FROM shoal_runs{where} {order}", (*values, query.limit))
             return [_record(row) for row in cursor.fetchall()]
 
     def totals(self, query: HistoryQuery, now: int) -> list[HistoryTotal]:
@@ -153,14 +162,14 @@ class HistoryStore:
             " SUM(CASE WHEN outcome = 'Failed' THEN 1 ELSE 0 END)"
             f" FROM shoal_runs{where} GROUP BY kind, namespace, by_user, queue"
         )
-        with self._using() as cursor:
-            self._run(cursor, statement, (now, now, *of_ran, *of_ran, *values))
+        with self.using() as cursor:
+            self.execute(cursor, statement, (now, now, *of_ran, *of_ran, *values))
             return [_total(row) for row in cursor.fetchall()]
 
     def durations(self, namespace: str, user: str, queue: str, limit: int = 50) -> list[float]:
         """Seconds of the last whole runs of this user in this queue, newest first."""
-        with self._using() as cursor:
-            self._run(
+        with self.using() as cursor:
+            self.execute(
                 cursor,
                 "SELECT ended_at - started_at FROM shoal_runs WHERE namespace = ? AND by_user = ? AND queue = ? AND "
                 "started_at > 0 AND ended_at > 0 AND outcome IN ('Succeeded', 'Failed') ORDER BY ended_at DESC LIMIT ?",
@@ -170,7 +179,7 @@ class HistoryStore:
 
     # --- the database
 
-    def _using(self) -> _Using:
+    def using(self) -> _Using:
         return _Using(self)
 
     def connect(self) -> Database:
@@ -233,14 +242,19 @@ class HistoryStore:
         cursor.execute(f"CREATE TABLE IF NOT EXISTS shoal_runs ({columns}, PRIMARY KEY (uid, round_number))")
         cursor.execute("CREATE INDEX IF NOT EXISTS shoal_runs_ended ON shoal_runs (ended_at)")
         cursor.execute("CREATE INDEX IF NOT EXISTS shoal_runs_of ON shoal_runs (namespace, queue, by_user)")
+        kept = ", ".join(f"{one} {'BIGINT' if one in _LOG_NUMBERS else 'TEXT'} NOT NULL" for one in _LOG_FIELDS)
+        packed = "BYTEA" if self._postgres else "BLOB"
+        kept += f", packed {packed} NOT NULL, PRIMARY KEY (pod_uid, container)"
+        cursor.execute(f"CREATE TABLE IF NOT EXISTS shoal_logs ({kept})")
+        cursor.execute("CREATE INDEX IF NOT EXISTS shoal_logs_of ON shoal_logs (namespace, name)")
         connection.commit()
 
-    def _run(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
+    def execute(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
         cursor.execute(statement.replace("?", "%s") if self._postgres else statement, tuple(values))
 
     def _last(self, cursor: Any, uid: str) -> RunRecord | None:
         chosen = f"SELECT {', '.join(_FIELDS)} FROM shoal_runs WHERE uid = ? ORDER BY round_number DESC LIMIT 1"
-        self._run(cursor, chosen, (uid,))
+        self.execute(cursor, chosen, (uid,))
         row = cursor.fetchone()
         return _record(row) if row is not None else None
 
@@ -251,7 +265,7 @@ class HistoryStore:
             f"INSERT INTO shoal_runs ({', '.join(_FIELDS)}) VALUES ({marks}) "
             f"ON CONFLICT (uid, round_number) DO UPDATE SET {changes}"
         )
-        self._run(cursor, statement, [_plain(getattr(record, one)) for one in COLUMNS])
+        self.execute(cursor, statement, [_plain(getattr(record, one)) for one in COLUMNS])
 
 
 class _Using:

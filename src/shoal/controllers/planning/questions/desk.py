@@ -21,9 +21,11 @@ from shoal.api.meta import Json
 from shoal.api.questions import (
     CONSUMERS,
     HISTORY,
+    LOGS,
     QUESTIONS,
     WOULD_START,
     HistoryWindow,
+    LogChoice,
     MadeFrom,
     QuestionSpec,
     QuestionStatus,
@@ -34,7 +36,9 @@ from shoal.api.questions import (
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.planning.creators import Creator
 from shoal.controllers.planning.history.asked import past
+from shoal.controllers.planning.history.kept_logs import NoLogs, kept_logs
 from shoal.controllers.planning.history.lengths import estimate
+from shoal.controllers.planning.history.log_keeper import LogKeeper
 from shoal.controllers.planning.history.recorder import GangHistory
 from shoal.controllers.planning.history.store import HistoryTrouble
 from shoal.controllers.planning.naming import plain_key
@@ -58,6 +62,8 @@ log = logging.getLogger(__name__)
 
 KEPT = 60.0
 """Seconds for which a question stays: after its answer, or unanswered after it was first seen."""
+LOG_KEPT = 5.0
+"""A log is for the asker, and others may read questions: its answer goes soon."""
 SHARE_OF_TIME = 0.1
 """How much of the controller's time may go into explanations that were asked for."""
 LONGEST_REST = 2.0
@@ -84,6 +90,10 @@ class PlanningView(Protocol):
     @property
     def history(self) -> GangHistory | None:
         """What gangs did; None where that is not kept."""
+
+    @property
+    def logs(self) -> LogKeeper | None:
+        """Logs of gangs whose pods are gone; None where they are not kept."""
 
     @property
     def turn(self) -> int:
@@ -165,12 +175,13 @@ class Desk:
         except (NotFound, Conflict):
             return LOOK_AGAIN  # removed or changed meanwhile: the watch tells
         self.cache.note_write(stored)
-        return KEPT
+        return self._left(stored)
 
     def _left(self, question: Json) -> float:
         answered = _answered_at(question)
         if answered:
-            return KEPT - (self._clock.now() - parse_time(answered)) / SECOND
+            kept = LOG_KEPT if (question.get("spec") or {}).get("question") == LOGS else KEPT
+            return kept - (self._clock.now() - parse_time(answered)) / SECOND
         since = self._first_seen.get(question["metadata"]["uid"], self._clock.monotonic())
         return KEPT - (self._clock.monotonic() - since)
 
@@ -189,6 +200,8 @@ class Desk:
             return await self._would_start(question, spec, asker)
         if spec.question == HISTORY:
             return await self._past(metadata["namespace"], spec.history or HistoryWindow(), asker)
+        if spec.question == LOGS:
+            return await self._kept_logs(metadata["namespace"], spec.logs or LogChoice(), asker)
         if spec.target is None:
             return self._refusal("UnknownQuestion", "spec.target is missing: it names the gang that is asked about")
         made_at = await self._caught_up() if spec.fresh else 0
@@ -243,6 +256,16 @@ class Desk:
             return self._refusal("UnknownQuestion", str(error))
         by = "Namespace" if asker is None else "Rights"
         return QuestionStatus(answered_at=micro_text(self._clock.now()), reason="Finished", history=found, named_by=by)
+
+    async def _kept_logs(self, namespace: str, choice: LogChoice, asker: Creator | None) -> QuestionStatus:
+        if self._planning.logs is None:
+            return self._refusal("UnknownQuestion", "this controller keeps no logs")
+        try:
+            found = await kept_logs(self._planning.logs, self._readers, choice, asker, namespace)
+        except (NoLogs, HistoryTrouble) as error:
+            return self._refusal("UnknownQuestion", str(error))
+        at = micro_text(self._clock.now())
+        return QuestionStatus(answered_at=at, reason="Finished", logs=found or None, named_by="Rights")
 
     async def _would_start(self, question: Json, spec: QuestionSpec, asker: Creator | None) -> QuestionStatus:
         """A manifest is tried out in a copy of the engine; nothing is stored or decided."""

@@ -99,9 +99,9 @@ class Readers:
             key for key in found if (named.get(key.partition("/")[0]), namespace_of(key)) in allowed or key in own
         )
 
-    async def may_read(self, asker: Creator, kind: Kind, namespace: str) -> bool:
+    async def may_read(self, asker: Creator, kind: Kind, namespace: str, subresource: str = "") -> bool:
         if MASTERS in asker.groups:  # allowed everything, by definition, on every API server
             return True
-        review = access_review(asker, kind, namespace, verb="get")
+        review = access_review(asker, kind, namespace, verb="get", subresource=subresource)
         answer: Json = await self._client.create(kinds.SUBJECT_ACCESS_REVIEW, review)
         return bool((answer.get("status") or {}).get("allowed"))

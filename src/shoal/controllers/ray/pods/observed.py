@@ -4,10 +4,11 @@ the status.
 
 from __future__ import annotations
 
+from shoal.api.labels import RAY_SUBMITTER
 from shoal.api.meta import Json
 from shoal.controllers.ray import view
 
-SUBMITTER = "ray-job-submitter"
+SUBMITTER = RAY_SUBMITTER
 """The container that submits a RayJob from within the head pod."""
 
 
