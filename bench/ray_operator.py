@@ -3,6 +3,7 @@
     python bench/operator.py                             both of these
     python bench/operator.py embedded [--clusters 200]   embedded API server, scheduler, simulated nodes, 1 process
     python bench/operator.py plane [--clusters 200]      real control plane, KWOK nodes, operator in its own process
+    python bench/operator.py services [--services 50]    RayServices, Shoal's operator and KubeRay's (ray_services.py)
 
 Every cluster is one head and two workers. Prints one JSON line each: seconds from the first create until every cluster
 is ready next to their target, CPU seconds of the operator and of the plane's processes, or of everything (`embedded`),
@@ -265,10 +266,21 @@ def cpu() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", nargs="?", default="all", choices=("all", "embedded", "plane", "operator"))
+    parser.add_argument("where", nargs="?", default="all", choices=("all", "embedded", "plane", "services", "operator"))
     parser.add_argument("--clusters", type=int, default=200)
+    parser.add_argument("--services", type=int, default=50)
+    parser.add_argument("--subject", default="all", choices=("all", "shoal", "kuberay"))
     parser.add_argument("--kubeconfig", default="")
+    parser.add_argument("--through-server", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.where == "services" or chosen.through_server:
+        import ray_services
+
+        if chosen.through_server:
+            asyncio.run(ray_services.operate(chosen.kubeconfig))
+        else:
+            ray_services.main(chosen.services, chosen.subject)
+        return
     if chosen.where == "operator":
         asyncio.run(operator(chosen.kubeconfig))
         return

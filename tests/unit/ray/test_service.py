@@ -229,7 +229,11 @@ async def test_an_upgrade_waits_for_room_for_its_whole_second_cluster_and_says_s
         await room(stage, first, True)
         await ready(stage)
         second = names_of(await changed(stage, rayClusterConfig=config_of("rayproject/ray:2.61.0")))[1]
+        revision = stage.server.revisions(kinds.RAY_SERVICE)
         await room(stage, second, False)
+        assert stage.server.revisions(kinds.RAY_SERVICE) == revision  # words alone wait a moment, and are one write
+        stage.clock.advance(5)
+        await stage.settle()
         told = await status(stage)
         assert await leads_to(stage) == first and told["serviceStatus"] == "Running"
         assert [view.labels(pod)["ray.io/cluster"] for pod in stage.objects(kinds.POD)] == [first, first]

@@ -79,6 +79,7 @@ class Operator:
             self.serve,
             settings,
             self.clock,
+            in_a_rush=lambda: len(self.clusters.queue) > 0,
         )
         self.ray_services = self._controller("rayservice", serving.reconcile, at_once=max(SERVICES, settings.workers))
         crons = RayCronJobReconciler(

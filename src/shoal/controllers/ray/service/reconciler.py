@@ -8,6 +8,7 @@ What goes wrong on the way is noted and told: the status of what serves goes on 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from random import Random
 
 from shoal.api import kinds, ray_gang
@@ -35,6 +36,7 @@ from shoal.controllers.ray.service.service_status import (
     TIMED_OUT,
     UPGRADING,
     copied_cluster_status,
+    differs_in_words,
     settle_conditions,
     worth_a_write,
 )
@@ -50,6 +52,11 @@ from shoal.kube.events import Recorder
 log = logging.getLogger(__name__)
 
 PERIOD = 2.0
+SOON = 1.0
+WORDS_WAIT = 5.0
+"""Seconds after a write in which a status waits that differs in nothing but what it is still waiting for."""
+RUSH = 5
+"""So many times longer while RayClusters wait for the operator."""
 
 
 class RayServiceReconciler:
@@ -62,9 +69,10 @@ class RayServiceReconciler:
         settings: RaySettings,
         clock: Clock,
         random: Random | None = None,
+        in_a_rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._writer, self._caches, self._recorder = writer, caches, recorder
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
         self._clusters = ServiceClusters(writer, caches, recorder, settings, clock, random)
         self._suspension = Suspension(writer, caches, recorder, settings, self._clusters)
         self._serving = ServeApplications(writer, caches, recorder, api, settings, clock)
@@ -123,6 +131,7 @@ class RayServiceReconciler:
         active_ready, pending_ready = await self._ask_serve(at, incremental, rollback)
         if incremental:
             await self._step(at, pending_ready, rollback)
+        is_first = not at.name(ACTIVE)
         promoted = await self._switch(at, active_ready, pending_ready, incremental, rollback)
         if rollback and self._is_rolled_back(at):
             at.status[PENDING], at.pending = {}, None
@@ -131,6 +140,8 @@ class RayServiceReconciler:
             self._plan_next(at, incremental)
         if not incremental:
             await self._leave_routes(at, active_ready)
+        if promoted and is_first and self._expects_endpoints(at):
+            return SOON
         await self._publish_running(at)
         due = at.name(PENDING) and at.pending is None and not at.troubles
         return 0.0 if due or promoted else PERIOD
@@ -245,6 +256,12 @@ class RayServiceReconciler:
         self._end_late_start(at)
         await self._publish(at)
 
+    def _expects_endpoints(self, at: ServicePass) -> bool:
+        """A first cluster that has begun to serve has endpoints a moment later: both are one write, and until then the
+        pass is done again. Once only, so that a Service without pods is told."""
+        at.memory.expects_endpoints = not at.memory.expects_endpoints and not self._entrances.endpoints(at)
+        return at.memory.expects_endpoints
+
     def _end_late_start(self, at: ServicePass) -> None:
         """A service that has not begun to serve within its time is given up; suspend and resume starts it again."""
         timeout, ready = initializing_timeout(at.service), at.conditions.find(READY)
@@ -265,9 +282,14 @@ class RayServiceReconciler:
     async def _publish(self, at: ServicePass) -> bool:
         """Write the status if it says something new; True when it was written."""
         at.status["observedGeneration"] = view.generation(at.service)
-        if not worth_a_write(at.service.get("status") or {}, at.status):
+        old, told = at.service.get("status") or {}, at.memory.wrote
+        if not worth_a_write(old, at.status):
+            return False
+        patience = WORDS_WAIT * (RUSH if self._in_a_rush() else 1)
+        if told is not None and self._clock.monotonic() < told + patience and differs_in_words(old, at.status):
             return False
         caches, now = self._caches, self._clock.now()
+        at.memory.wrote = self._clock.monotonic()
         await self._writer.write_status(kinds.RAY_SERVICE, at.service, at.status, now, caches.ray_services)
         return True
 

@@ -23,6 +23,10 @@ class ServiceMemory(msgspec.Struct):
     """By UID of an unused cluster: when it is deleted."""
     told: dict[str, str] = {}
     """By reason: warnings of the last pass, which are not told again while they stay the same."""
+    wrote: float | None = None
+    """When the status was last written, by the clock that only goes on."""
+    expects_endpoints: bool = False
+    """The Services lead to the first cluster, and the status waits one pass for the pods behind them."""
     told_empty: set[str] = set()
     """Clusters that got an empty configuration, which is sent in every pass."""
 

@@ -92,6 +92,16 @@ def worth_a_write(old: Json, new: Json) -> bool:
     return _compared(old) != _compared(new)
 
 
+def differs_in_words(old: Json, new: Json) -> bool:
+    """Only messages of conditions differ."""
+    return _without_words(_compared(old)) == _without_words(_compared(new))
+
+
+def _without_words(compared: Json) -> Json:
+    conditions = [{**one, "message": ""} for one in compared.get("conditions") or []]
+    return {**compared, "conditions": conditions}
+
+
 def _compared(status: Json) -> Json:
     kept = {
         key: value for key, value in status.items() if key != "lastUpdateTime" and value not in (None, "", 0, [], {})
