@@ -22,6 +22,10 @@ GROWTH = PREFIX + "growth"
 """Annotation and scheduling gate of a pod that an operator makes for a gang that runs already: the gate is opened where
 the pod takes the place of one that is gone, or quota has room for one more."""
 
+LEAVES_FOR = PREFIX + "leaves-for"
+"""Annotation of a pod that has to leave because another gang needs what it takes: the UID of that gang, `@`, and the
+moment at which the pod is deleted at the latest. Only pods that an elastic gang has beyond its admission have it."""
+
 SUPPLY = PREFIX + "supply"
 """`fit` or `aggregate` on an AppWrapper: how its supply is judged."""
 

@@ -24,10 +24,12 @@ from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
 from shoal.engine.kueue.views import published_share
+from shoal.engine.line.bids import Bids, bids_of, grant
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.queues import QueueFact, Queues
 from shoal.engine.line.recovery import Deadline, Recovery, recovery
 from shoal.engine.line.state import LineState
+from shoal.engine.line.surplus import is_surplus, surplus_uid
 from shoal.engine.mcad.quota_view import NodeUse, quota_use
 from shoal.engine.model import Amounts, Explanation, Fact, Gang, Hold, Namespace, NodeFact, Plan, PodFact, QuotaIncrease
 from shoal.engine.settings import EngineSettings
@@ -76,10 +78,14 @@ class Engine:
     def plan(self, now: int) -> Plan:
         """Decide at this moment. The decisions are assumed carried out until facts say otherwise."""
         self._room_cycles += 1
+        if self._state.surplus:
+            self._state.surplus.settle(self._state)
+            self._queues.charge_surplus(self._state)
         if not self._queues.kueue.members:
             return Cycle(self._state, now).run()
         quota, reservations = self._queues.decide(self._state, now)
         room = Cycle(self._state, now).run()
+        grows = grant(self._state, self._queues, now) if self._state.surplus else ()
         wakes = [moment for moment in (room.wake_at, self._queues.next_wake()) if moment]
         return msgspec.structs.replace(
             room,
@@ -87,6 +93,8 @@ class Engine:
             places=quota.places,
             preempts=quota.preempts + room.preempts,
             holds=quota.holds + room.holds,
+            grows=room.grows + grows,
+            shrinks=quota.shrinks + room.shrinks,
             warnings=quota.warnings + room.warnings,
             unfinished=quota.unfinished or room.unfinished,
             wake_at=min(wakes, default=0),
@@ -156,7 +164,8 @@ class Engine:
 
     def running(self) -> Iterator[Gang]:
         """Gangs that were started, as far as the engine gives."""
-        return (gang for gang in list(self._state.gangs.values()) if has_started(gang))
+        gangs = list(self._state.gangs.values())
+        return (gang for gang in gangs if has_started(gang) and not is_surplus(gang.uid))
 
     def emptied(self) -> None:
         """Forget every gang and every pod: for copies, to see what a gang could ever have."""
@@ -285,11 +294,24 @@ class Engine:
 
     def pods_of(self, uid: str) -> list[str]:
         """UIDs of the pods of a gang."""
-        return sorted(self._state.ledger.by_gang.get(uid, ()))
+        return sorted({*self._state.ledger.by_gang.get(uid, ()), *self._state.surplus.of(uid)})
 
     def stopping(self) -> list[Gang]:
         """Gangs that are being taken back and still hold what they had."""
-        return [gang for gang in self._state.gangs.values() if gang.state == "stopping"]
+        return [gang for gang in self._state.gangs.values() if gang.state == "stopping" and not is_surplus(gang.uid)]
+
+    def leaving(self) -> list[str]:
+        """UIDs of pods that elastic gangs have beyond their admission and that are on their way out."""
+        state = self._state
+        return [pod for pod in sorted(state.surplus.owners) if state.by_uid(surplus_uid(pod)).state == "stopping"]
+
+    def bids(self, uid: str) -> Bids | None:
+        """How an elastic gang that runs fares with what it wants beyond its admission; None: it wants nothing more."""
+        return bids_of(self._state, uid)
+
+    def surplus_usage(self, uid: str) -> dict[tuple[str, str], int]:
+        """By flavor and resource: what an elastic gang is charged beyond its admission."""
+        return self._queues.surplus_usage(uid, self._state)
 
     def facts(self) -> Iterator[Fact | QueueFact]:
         """Everything known, assumptions included: an engine fed with these decides the same."""

@@ -15,7 +15,7 @@ from shoal.api import gang as marks
 from shoal.api import pods
 from shoal.api.codec import typed
 from shoal.api.core import PodSpec
-from shoal.api.labels import KUEUE_TOPOLOGY_ANNOTATIONS
+from shoal.api.labels import KUEUE_ELASTIC_JOB, KUEUE_TOPOLOGY_ANNOTATIONS
 from shoal.api.node_pools import BROUGHT_FOR
 from shoal.api.quantity import amounts
 from shoal.api.times import parse_time
@@ -62,14 +62,20 @@ def pod_fact(pod: Mapping[str, Any], *, gang: str = "", pod_set: str = "") -> Po
         gated=bool(spec.get("schedulingGates")),
         by_topology=not KUEUE_TOPOLOGY_ANNOTATIONS.isdisjoint(metadata.get("annotations") or ()),
         grows_since=_grows_since(metadata, spec),
+        bids=KUEUE_ELASTIC_JOB in _gates(spec),
+        leaving=marks.LEAVES_FOR in (metadata.get("annotations") or ()),
     )
+
+
+def _gates(spec: Mapping[str, Any]) -> list[Any]:
+    return [one.get("name") for one in spec.get("schedulingGates") or ()]
 
 
 def _grows_since(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> int:
     """When a pod was made that our gate keeps until quota has room for it; 0 for all others."""
-    if marks.GROWTH not in (metadata.get("annotations") or {}) or metadata.get("deletionTimestamp"):
-        return 0
-    if all(one.get("name") != marks.GROWTH for one in spec.get("schedulingGates") or ()):
+    gates = _gates(spec)
+    ours = marks.GROWTH in gates and marks.GROWTH in (metadata.get("annotations") or {})
+    if metadata.get("deletionTimestamp") or not (ours or KUEUE_ELASTIC_JOB in gates):
         return 0
     made = metadata.get("creationTimestamp")
     return parse_time(made) if made else 1

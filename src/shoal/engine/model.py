@@ -166,6 +166,9 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     is under way, or it came to nothing."""
     may_obtain: bool = True
     """False: do not ask for nodes now (its last request failed and a back-off runs)."""
+    elastic: bool = False
+    """It may have more pods than it was admitted with, while no gang needs what they take: such pods wait behind a gate
+    (`PodFact.bids`), are granted one by one (`Grow`) and are the first to leave (`Shrink`)."""
     problem: str = ""
     """Why these facts cannot be right (set by the dialect that read them); such a gang is held with this text."""
     details: dict[str, Any] = {}
@@ -217,6 +220,10 @@ class PodFact(msgspec.Struct, frozen=True, kw_only=True):
     grows_since: int = 0
     """The moment since which it waits behind a gate of ours to come on top of what its gang was admitted with; else 0.
     Plans say when it may (`Grow`)."""
+    bids: bool = False
+    """That gate is the one of elastic jobs: the pod is a bid for quota of a queue, and for room."""
+    leaving: bool = False
+    """It was told to leave, and that is stored on it; it holds what it has until it is gone."""
 
     @property
     def is_terminal(self) -> bool:
@@ -438,6 +445,22 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
     shortfalls: tuple[Shortfall, ...] = ()
 
 
+class Shrink(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that an elastic gang has beyond what it was admitted with has to leave: another gang needs what it takes.
+    Any pod of its pod set does as well, where only quota is short (`node` is empty)."""
+
+    pod: str
+    """UID of the pod."""
+    gang: str
+    uid: str
+    """Key and UID of its gang."""
+    preemptor: str
+    preemptor_uid: str
+    node: str = ""
+    """The node on which the other gang needs the room."""
+    message: str = ""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not all that wait."""
 
@@ -450,6 +473,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reseats: tuple[Reseat, ...] = ()
     obtains: tuple[Obtain, ...] = ()
     grows: tuple[Grow, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     warnings: tuple[str, ...] = ()
     """Facts that could not be used, each naming the object at fault."""
     unfinished: bool = False
@@ -461,6 +485,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """True when there is nothing to do; holds alone change nothing."""
         grows = any(not one.shortfalls for one in self.grows)
-        return not (
-            self.reservations or self.places or self.admits or self.preempts or self.reseats or self.obtains or grows
-        )
+        moves = self.preempts or self.shrinks or self.reseats or self.obtains or grows
+        return not (self.reservations or self.places or self.admits or moves)

@@ -23,7 +23,7 @@ from shoal.errors import BadInput
 
 log = logging.getLogger(__name__)
 
-KEPT_ANNOTATIONS = frozenset((gang.GROWTH, *KUEUE_TOPOLOGY_ANNOTATIONS))
+KEPT_ANNOTATIONS = frozenset((gang.GROWTH, gang.LEAVES_FOR, *KUEUE_TOPOLOGY_ANNOTATIONS))
 """Those that the engine is told of; that they are there says all."""
 
 # Messages of co-scheduling plug-ins that only say "my siblings are not there yet": all words of one row.
@@ -94,13 +94,11 @@ def read_fact(pod: SeenPod, gang_uid: str) -> PodFact:
         "name": pod.metadata.name,
         "labels": pod.metadata.labels or {},
         "deletionTimestamp": pod.metadata.deletion_timestamp,
+        "creationTimestamp": pod.metadata.creation_timestamp,
     }
     kept = KEPT_ANNOTATIONS & (pod.metadata.annotations or {}).keys()
     if kept:
-        metadata |= {
-            "annotations": dict.fromkeys(kept, "true"),
-            "creationTimestamp": pod.metadata.creation_timestamp,
-        }
+        metadata["annotations"] = dict.fromkeys(kept, "true")
     spec = opened(pod.spec)
     try:
         fact = pod_fact({"metadata": metadata, "spec": spec, "status": {"phase": pod.status.phase}}, gang=gang_uid)

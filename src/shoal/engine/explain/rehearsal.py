@@ -48,6 +48,7 @@ class RehearsedEngine(Protocol):
     def fact_of(self, key: str) -> Gang | None: ...
     def pods_of(self, uid: str) -> list[str]: ...
     def stopping(self) -> list[Gang]: ...
+    def leaving(self) -> list[str]: ...
 
 
 class Rehearsal:
@@ -171,6 +172,8 @@ def carry_out(engine: RehearsedEngine, plan: Plan, now: int) -> bool:
         gang = engine.fact_of(reseat.gang)
         if gang is not None:
             _update(engine, gang, seats=reseat.seats)
+    for pod in {*engine.leaving(), *(shrink.pod for shrink in plan.shrinks)}:
+        engine.remove(f"Pod/{pod}")
     leaving = {gang.key: gang.stopping_for for gang in engine.stopping()}
     leaving |= {preempt.gang: preempt.preemptor_uid for preempt in plan.preempts}
     for key, preemptor in leaving.items():

@@ -59,6 +59,15 @@ class Displace(msgspec.Struct, frozen=True, kw_only=True):
     """Why no place was found."""
 
 
+class Shed(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that an elastic gang has beyond its admission has to leave, to make room for another gang."""
+
+    pod: str
+    """Its UID."""
+    preemptor: str
+    preemptor_uid: str
+
+
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """This gang was looked at and waits. `reason` and `message` are those of its `QuotaReserved` condition."""
 
@@ -80,6 +89,7 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
     displaced: tuple[Displace, ...] = ()
     waiting: tuple[Wait, ...] = ()
     """The gangs judged, in the order they were; not all that wait."""
+    shed: tuple[Shed, ...] = ()
     skipped_preemptions: dict[str, int] = {}
     """By cluster queue: preemptors passed over because an earlier one took their victims or their room."""
     warnings: tuple[str, ...] = ()

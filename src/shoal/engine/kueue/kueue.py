@@ -25,12 +25,15 @@ from shoal.engine.kueue.facts import (
     LocalQueue,
     LocalQueueUsage,
     TopologyFact,
+    Usage,
 )
+from shoal.engine.kueue.flavors.assign import shown
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, line, places
+from shoal.engine.kueue.surplus import SurplusUse, usage_of_one
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
-from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact
+from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact, Shortfall
 
 KueueFact = ClusterQueue | Cohort | LocalQueue | Flavor | TopologyFact | Namespace | Gang | NodeFact | PodFact
 
@@ -98,6 +101,47 @@ class Kueue:
                 self.register.places_changed(self.state.topologies.remove_node(fact.name))
             case PodFact():
                 self.register.places_changed(self.state.topologies.remove_pod(fact.uid))
+
+    def set_surplus(self, uses: dict[str, SurplusUse], leaving: set[str]) -> None:
+        """What elastic gangs have of quota beyond their admission, by UID in the order in which it leaves, and what of
+        it was told to. What is not there any more is free."""
+        ledger = self.state.surplus
+        before, ledger.uses, ledger.leaving = ledger.uses, uses, leaving
+        freed = {use.queue for uid, use in before.items() if uses.get(uid) != use}
+        for name in sorted(freed & self.state.records.keys()):
+            self.register.freed(name)
+
+    def growth(self, key: str, pod_set: str) -> tuple[Usage, tuple[Shortfall, ...]]:
+        """What one more pod of this gang, which holds quota, would be charged, and what quota lacks for it."""
+        member = self.members.get(key)
+        record = self.state.records.get(member.queue) if member is not None else None
+        usage = usage_of_one(member, pod_set) if member is not None and member.holds else None
+        if member is None or record is None or usage is None or member.evicted:
+            return {}, (_no_growth("it was given no quota for such pods"),)
+        local = self.state.local_queues.get((member.gang.namespace, member.gang.queue))
+        if record.inactive or (local is not None and local.stopped):
+            return usage, (_no_growth(f"ClusterQueue {record.name} or its LocalQueue gives out no quota now"),)
+        if any(part.name == pod_set and part.topology is not None for part in member.assignment):
+            return usage, (_no_growth("a gang with places in a topology does not grow"),)
+        self.state.forest.settled()
+        root = record.node.root()
+        with self.state.rooms_kept(root), self.state.surplus.charged(root, self.state.records):
+            short = [(at, amount, record.node.available(at)) for at, amount in sorted(usage.items())]
+        return usage, tuple(
+            Shortfall(
+                kind="quota",
+                resource=at.resource,
+                missing=amount - available,
+                needed=amount,
+                available=available,
+                place=record.name,
+                pod_set=pod_set,
+                message=f"insufficient unused quota for {at.resource} in flavor {at.flavor},"
+                f" {shown(at, amount - available)} more needed",
+            )
+            for at, amount, available in short
+            if amount > available
+        )
 
     def cycle(self, now: int) -> QueueDecisions:
         """Exactly one cycle with one head per cluster queue, for comparison with Kueue step by step."""
@@ -174,3 +218,7 @@ class Kueue:
         return Wait(
             gang=member.key, uid=member.uid, cluster_queue=member.queue, reason=reason, message=bounded(message)
         )
+
+
+def _no_growth(message: str) -> Shortfall:
+    return Shortfall(kind="quota", place="quota", message=message)

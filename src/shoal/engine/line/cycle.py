@@ -12,7 +12,7 @@ from itertools import count
 
 from shoal.engine.line.decided import Decided
 from shoal.engine.line.growth import grow
-from shoal.engine.line.judge import Blocked, Judge, Start
+from shoal.engine.line.judge import SURPLUS, Blocked, Judge, Start
 from shoal.engine.line.quota_index import QuotaWait
 from shoal.engine.line.state import LineState
 from shoal.engine.line.victims import smallest_release
@@ -68,6 +68,7 @@ class Cycle:
             reseats=reseats,
             obtains=tuple(decided.obtains),
             grows=grows,
+            shrinks=tuple(decided.shrinks),
             warnings=(*self.state.warnings.values(), *self.state.forest.warnings),
             unfinished=self._is_spent,
             wake_at=self.wake_at,
@@ -169,7 +170,7 @@ class Cycle:
         previous = state.reservation
         state.reservation = None
         while (gang := self._front()) is not None and not self._is_spent:
-            outcome = self.judge.judge(gang, preempting=state.settings.preemption, asking=True)
+            outcome = self._judge(gang)
             if isinstance(outcome, Start):
                 self.decided.take_up(gang, outcome)
                 continue
@@ -306,7 +307,9 @@ class Cycle:
         again. Where quota is short a gang can be pushed out, so what is taken can help, too; it must help in order.
         Takes the outcome back where there is a gang to ask."""
         state = self.state
-        if not isinstance(outcome, Start) or not outcome.victims or self._asked_again_at == state.holders_version:
+        if not isinstance(outcome, Start) or outcome.cause == SURPLUS:
+            return False
+        if not outcome.victims or self._asked_again_at == state.holders_version:
             return False
         self._asked_again_at = state.holders_version
         ahead = [
@@ -346,7 +349,7 @@ class Cycle:
         return outcome
 
     def _judge(self, gang: Gang) -> Start | Wanting | Blocked:
-        return self.judge.judge(gang, preempting=self.state.settings.preemption, asking=True)
+        return self.judge.judge(gang, preempting=self.state.settings.preemption, asking=True, shrinking=True)
 
     def _carry_out(self, gang: Gang, outcome: Start | Wanting | Blocked) -> None:
         if isinstance(outcome, Start):

@@ -12,7 +12,20 @@ import msgspec
 
 from shoal.engine.line.judge import Start
 from shoal.engine.line.state import LineState
-from shoal.engine.model import Admit, Explanation, Gang, Hold, HoldReason, Obtain, Preempt, Reseat, Seat, Shortfall
+from shoal.engine.line.surplus import PREFIX, is_surplus
+from shoal.engine.model import (
+    Admit,
+    Explanation,
+    Gang,
+    Hold,
+    HoldReason,
+    Obtain,
+    Preempt,
+    Reseat,
+    Seat,
+    Shortfall,
+    Shrink,
+)
 from shoal.engine.nodes.affinity import company_of
 from shoal.engine.nodes.fit import Placement
 from shoal.engine.nodes.pools import Wanting
@@ -25,6 +38,7 @@ class Decided:
         self.now = now
         self.started: list[str] = []
         self.preempts: list[Preempt] = []
+        self.shrinks: list[Shrink] = []
         self.obtains: list[Obtain] = []
         self.holds: dict[str, Hold] = {}
         self.spoken_for: set[str] = set()
@@ -42,6 +56,9 @@ class Decided:
         for uid in start.victims:
             if uid in self.started:
                 self._take_back(uid, gang)
+            elif is_surplus(uid):
+                self._shrink(uid, gang)
+                pending.add(uid)
             else:
                 self._preempt(uid, gang, start.cause)
                 pending.add(uid)
@@ -105,6 +122,14 @@ class Decided:
         )
         self.state.assume_stopping(victim, preemptor)
         self.state.ledger.settle()
+
+    def _shrink(self, uid: str, preemptor: Gang) -> None:
+        """What an elastic gang has on top leaves; what is on its way out is only waited for."""
+        state = self.state
+        if state.by_uid(uid).state != "stopping":
+            pod = uid.removeprefix(PREFIX)
+            self.shrinks.append(state.surplus.shrink(pod, preemptor, state, state.ledger.pods[pod].node))
+            state.ledger.settle()
 
     # Taking back
 

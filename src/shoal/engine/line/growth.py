@@ -14,7 +14,7 @@ from shoal.engine.model import Grow
 def grow(state: LineState) -> tuple[Grow, ...]:
     """What is to be said of pods that wait to come, the oldest first; those that were held before only if what they
     lack is something else now."""
-    pods = [state.ledger.pods[uid] for uid in state.ledger.growing]
+    pods = [pod for uid in state.ledger.growing if not (pod := state.ledger.pods[uid]).bids]
     found = []
     for pod in sorted(pods, key=lambda one: (one.grows_since, one.namespace, one.name, one.uid)):
         missing = state.room_to_grow(pod)

@@ -11,13 +11,16 @@ from collections.abc import Iterable
 import msgspec
 
 from shoal.engine.line.state import LineState
-from shoal.engine.line.victims import smallest_release
+from shoal.engine.line.victims import Release, smallest_release
 from shoal.engine.line.yielding import Barred
 from shoal.engine.mcad.forest import Consumer, Seating
 from shoal.engine.model import Amounts, Gang, Seat, Shortfall
 from shoal.engine.nodes.fit import Placement, demand_of
 from shoal.engine.nodes.pools import Wanting
 from shoal.engine.nodes.supply import find_room
+
+SURPLUS = "surplus"
+"""Cause: only pods leave that elastic gangs have beyond their admission."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -43,9 +46,11 @@ class Judge:
         self.steps = 0
         """How much looking was done; the cycle bounds it."""
 
-    def judge(self, gang: Gang, preempting: bool, asking: bool = False) -> Start | Wanting | Blocked:
-        """Quota first, then room; then nodes that could come (`asking`), and only then others that would have to leave.
-        A refusal leaves no trace."""
+    def judge(
+        self, gang: Gang, preempting: bool, asking: bool = False, shrinking: bool = False
+    ) -> Start | Wanting | Blocked:
+        """Quota first, then room; then what elastic gangs have beyond their admission (`shrinking`), then nodes that
+        could come (`asking`), and only then others that would have to leave. A refusal leaves no trace."""
         state = self.state
         self.steps += 1
         seats: dict[str, Seat] = {}
@@ -66,6 +71,10 @@ class Judge:
         found = self._room_without(gang, victims)
         if isinstance(found, Placement):
             return Start(found, seats, victims, "quota" if victims else "")
+        if shrinking and state.surplus.owners:
+            release = self._surplus_for(gang, victims)
+            if release is not None:
+                return Start(release.placement, seats, (*victims, *release.gangs), "quota" if victims else SURPLUS)
         wanting = state.pools.wanting(gang, state.ledger.room) if asking else None
         if tentative and (wanting is None or victims):
             state.forest.undo()
@@ -91,6 +100,15 @@ class Judge:
             return find_room(gang, ledger, extra)
         with ledger.without(victims):
             return find_room(gang, ledger)
+
+    def _surplus_for(self, gang: Gang, victims: tuple[str, ...]) -> Release | None:
+        """The least of what elastic gangs have on top that would have to leave, were the victims gone."""
+        state = self.state
+        candidates = state.surplus.gangs(state)
+        with state.ledger.without(victims):
+            release = smallest_release(gang, candidates, state.ledger)
+        self.steps += release.steps if release is not None else 1
+        return release
 
     def _with_preemption(self, gang: Gang, missing: tuple[Shortfall, ...]) -> Start | Blocked:
         """Lowest priority first, newest first within one; no more than are needed."""

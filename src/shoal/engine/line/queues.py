@@ -13,8 +13,10 @@ import msgspec
 
 from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, Kueue, LocalQueue, QueueDecisions, TopologyFact
 from shoal.engine.kueue import KueueSettings as QueueSettings
+from shoal.engine.kueue.surplus import SurplusUse, usage_of_one
 from shoal.engine.kueue.topology.pinned import pinned
 from shoal.engine.line.state import HOLDS, LineState
+from shoal.engine.line.surplus import PREFIX, surplus_uid
 from shoal.engine.model import (
     Explanation,
     Gang,
@@ -108,7 +110,37 @@ class Queues:
             gang = state.gangs.get(lost.gang)
             if gang is not None and gang.state in HOLDS:
                 state.put(msgspec.structs.replace(gang, state="stopping"))
-        return decisions.plan(), tuple(reservations)
+        shrinks = [
+            state.surplus.shrink(shed.pod, state.gangs[shed.preemptor], state)
+            for shed in decisions.shed
+            if shed.preemptor in state.gangs and shed.pod in state.surplus.owners
+        ]
+        return msgspec.structs.replace(decisions.plan(), shrinks=tuple(shrinks)), tuple(reservations)
+
+    def charge_surplus(self, state: LineState) -> None:
+        """Quota carries what elastic gangs have beyond their admission."""
+        if not state.surplus.changed:
+            return
+        state.surplus.changed.clear()
+        before, uses = self.kueue.state.surplus.uses, {}
+        for gang in state.surplus.gangs(state):
+            pod = gang.uid.removeprefix(PREFIX)
+            member = self.kueue.members.get(state.keys.get(state.surplus.owners[pod], ""))
+            usage = usage_of_one(member, gang.pod_sets[0].name) if member is not None else None
+            if member is not None and usage is not None and member.holds:
+                uses[pod] = SurplusUse(member.queue, usage)
+            elif pod in before:
+                uses[pod] = before[pod]
+        self.kueue.set_surplus(uses, {pod for pod in uses if state.by_uid(surplus_uid(pod)).state == "stopping"})
+
+    def surplus_usage(self, uid: str, state: LineState) -> dict[tuple[str, str], int]:
+        """What of it is one gang's."""
+        total: dict[tuple[str, str], int] = {}
+        for pod, use in self.kueue.state.surplus.uses.items():
+            for at, amount in use.usage.items() if state.surplus.owners.get(pod) == uid else ():
+                place = (at.flavor, at.resource)
+                total[place] = total.get(place, 0) + amount
+        return total
 
     def in_line(self, gang: Gang) -> Gang:
         """The gang as the line for room knows it. One that has quota only and is to leave has nothing to stop there."""

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Set
 import msgspec
 
 from shoal.engine.line.quota_index import QuotaIndex
+from shoal.engine.line.surplus import Surplus, is_surplus
 from shoal.engine.line.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.line.waiting import GangClass, Signature, Waiting
 from shoal.engine.line.yielding import Barred, Yielding
@@ -84,6 +85,8 @@ class LineState:
         self.reserved_after: tuple[str, ...] = ()
         self.held_growth: dict[str, tuple[Shortfall, ...]] = {}
         """Pods that wait to come on top of what was admitted, by UID: what was said of them last."""
+        self.surplus = Surplus()
+        """Pods that elastic gangs have beyond what they were admitted with, each a gang of its own."""
         self.warnings: dict[str, str] = {}
         self.classes_of_row: dict[int, dict[GangClass, None]] = {}
         self.watchers: dict[GangClass, None] = {}
@@ -102,6 +105,8 @@ class LineState:
                 self.put(self._with_known_admission(fact))
             case PodFact():
                 self._warn(f"Pod/{fact.uid}", pod_problem(fact))
+                if self.surplus:
+                    fact = self.surplus.attributed(fact)
                 self.ledger.set_pod(fact)
             case NodeFact():
                 self._warn(f"Node/{fact.name}", node_problem(fact))
@@ -128,6 +133,8 @@ class LineState:
         self.warnings.pop(key, None)
         match what:
             case "Pod":
+                if self.surplus and name in self.ledger.pods:
+                    self.surplus.gone(self.ledger.pods[name])
                 self.ledger.drop_pod(name)
             case "Node":
                 self.pools.forget_node(name)
@@ -150,8 +157,10 @@ class LineState:
         yield from self.pools.kept_back()
         yield from self.pools.facts.values()
         yield from (Namespace(name=name, labels=dict(labels)) for name, labels in self.ledger.room.namespaces.items())
-        yield from self.ledger.pods.values()
+        yield from (self.surplus.told(pod) for pod in self.ledger.pods.values())
         for gang in self.gangs.values():
+            if is_surplus(gang.uid):
+                continue
             seats = self.forest.seats(gang.uid) if gang.state == "admitted" else {}
             yield msgspec.structs.replace(gang, seats=seats) if seats else gang
 
@@ -239,6 +248,7 @@ class LineState:
         problem = self._problem_of(gang)
         if problem:
             gang = msgspec.structs.replace(gang, pod_sets=()) if gang.state in HOLDS else gang
+        self.surplus.note(gang)
         self._count(gang)
         self.ledger.set_gang(gang)
         self.note_obtaining(gang)
@@ -270,6 +280,7 @@ class LineState:
         return problem
 
     def drop(self, gang: Gang) -> None:
+        self.surplus.forget(gang.uid)
         self._uncount(gang)
         self.note_obtaining(msgspec.structs.replace(gang, obtaining={}))
         del self.gangs[gang.key]
@@ -484,7 +495,7 @@ class LineState:
 
     def could_fit(self, gang_class: GangClass) -> bool:
         """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
-        if self.settings.preemption or (self.pools.facts and self.pools.any_left):
+        if self.settings.preemption or self.surplus.owners or (self.pools.facts and self.pools.any_left):
             return True  # others may yet be made to leave, or nodes to come
         totals = self.ledger.room.totals
         for row, count in self._rows[gang_class]:  # noqa: SIM110 - asked very often

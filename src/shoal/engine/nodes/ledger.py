@@ -96,6 +96,9 @@ class Ledger:
                 del self.by_gang[fact.gang]
             self._unsettled.add(fact.gang)
 
+    def pods_of(self, gang: str) -> list[PodFact]:
+        return [self.pods[uid] for uid in sorted(self.by_gang.get(gang, ()))]
+
     def set_gang(self, gang: Gang) -> None:
         """Tell of any gang, whatever its state."""
         if gang.state not in ("admitted", "stopping"):

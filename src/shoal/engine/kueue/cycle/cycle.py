@@ -21,6 +21,7 @@ from shoal.engine.kueue.decisions import (
     Evict,
     QueueDecisions,
     Reserve,
+    Shed,
     Wait,
     bounded,
     eviction_message,
@@ -60,6 +61,7 @@ class QueueCycle:
         """By UID of a preemptor: what is kept for it, in the trees until it is served."""
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
+        self.shed: list[Shed] = []
         self.skipped: dict[str, int] = {}
 
     def run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
@@ -88,6 +90,7 @@ class QueueCycle:
             waiting=(*again.waiting, *waits),
             placed=tuple(again.placed),
             displaced=tuple(again.displaced),
+            shed=tuple(self.shed),
             skipped_preemptions=self.skipped,
         )
         return decisions, judged
@@ -388,8 +391,28 @@ class QueueCycle:
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
         self.state.note_preemption(entry)
 
+    def _waits_for_surplus(self, entry: Entry) -> bool:
+        """Before a gang gets its quota, what elastic gangs have of it on top has to be gone: tell it to leave, and keep
+        the quota for this gang meanwhile."""
+        state = self.state
+        if not state.surplus:
+            return False
+        in_the_way, chosen = state.surplus.in_the_way(entry.record.node, entry.usage, state.records)
+        if not in_the_way:
+            return False
+        state.surplus.leaving.update(chosen)
+        self.shed += [Shed(pod=uid, preemptor=entry.member.key, preemptor_uid=entry.member.uid) for uid in chosen]
+        self._until_end(entry.record.node, entry.usage, entry.uses)
+        entry.preempting = 1
+        message = "Waits for pods that elastic jobs have beyond their admission to leave its quota"
+        entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
+        state.note_preemption(entry)
+        return True
+
     def _admit(self, entry: Entry) -> None:
         assert entry.assignment is not None
+        if self._waits_for_surplus(entry):
+            return
         replaced = entry.member.replaced
         there = {part.name: part for part in replaced.assignment} if replaced is not None else {}
         assignment = tuple([_assigned(part, there.get(part.name)) for part in entry.assignment.pod_sets])

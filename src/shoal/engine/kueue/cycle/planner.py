@@ -14,7 +14,7 @@ from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
-from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Wait
+from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Shed, Wait
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.unheard import Known, why_waiting
 
@@ -49,6 +49,7 @@ class QueuePlanner:
         first = True
         placed: dict[str, Reserve] = {}
         displaced: dict[str, Displace] = {}
+        shed: dict[str, Shed] = {}
         for _ in range(MOST_CYCLES):
             heads = self.state.heads.heads()
             if not heads and (not first or not self.state.needing_places):
@@ -61,6 +62,8 @@ class QueuePlanner:
             waiting |= {entry.uid: entry for entry in decisions.waiting}
             placed |= {entry.uid: entry for entry in decisions.placed}
             displaced |= {entry.uid: entry for entry in decisions.displaced}
+            for each in decisions.shed:
+                shed.setdefault(each.pod, each)
             for entry in decisions.evicted:
                 if self._take_back(entry, reserved):
                     waiting.pop(entry.uid, None)
@@ -79,6 +82,7 @@ class QueuePlanner:
             waiting=tuple(waiting.values()),
             placed=tuple(placed.values()),
             displaced=tuple(displaced.values()),
+            shed=tuple(shed.values()),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
             unfinished=bool(warnings),

@@ -380,6 +380,10 @@ class Register:
         self.state.heads.freed(record.node)
         self.state.forest.bump(record.node)
 
+    def freed(self, queue: str) -> None:
+        """Something that a queue was charged with beside its tree is gone."""
+        self._freed(self.state.records[queue])
+
     def _shape_changed(self) -> None:
         self._shapes_stale = True
         self.state.shape_changed()

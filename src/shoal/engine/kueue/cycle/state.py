@@ -25,6 +25,7 @@ from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NO_GANGS, Victim
 from shoal.engine.kueue.quota.forest import CohortForest
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+from shoal.engine.kueue.surplus import SurplusLedger
 from shoal.engine.kueue.topology.ledger import TopologyLedger, Uses
 from shoal.engine.kueue.usage import UsageLedger
 from shoal.engine.model import PodSetAssignment
@@ -79,6 +80,8 @@ class QueueState:
         self.patient: dict[str, int] = {}
         """By UID of a gang that could evict others: the moment until which it waits for them to end by themselves."""
         self._patience_ends: list[tuple[int, str]] = []
+        self.surplus = SurplusLedger()
+        """What elastic gangs have beyond their admission; not in the trees."""
         self._evicted_by: dict[str, set[str]] = {}
         self._evicted_before: dict[str, set[str]] = {}
 

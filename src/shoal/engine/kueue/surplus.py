@@ -1,0 +1,114 @@
+"""What elastic gangs have of a queue's quota beyond their admission: charged, and free for any gang that waits.
+
+Kept beside the quota trees, not in them: gangs are judged as if it were not there, so that it delays and evicts none of
+them. Before one gets its quota, what is in its way here has to leave. More is granted only where trees, what is kept
+for others, and this together leave room. Nothing here knows pods: keys are UIDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.demand import QueueMember, totals_of
+from shoal.engine.kueue.facts import FlavorResource, Usage
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
+
+
+class SurplusUse(msgspec.Struct, frozen=True):
+    """One pod: where it is charged and how much."""
+
+    queue: str
+    usage: Usage
+
+
+class SurplusLedger:
+    def __init__(self) -> None:
+        self.uses: dict[str, SurplusUse] = {}
+        """By UID, in the order in which they leave."""
+        self.leaving: set[str] = set()
+        """UIDs of those that were told to."""
+
+    def __bool__(self) -> bool:
+        return bool(self.uses)
+
+    def of_queue(self, name: str) -> Usage:
+        """All that is charged to one queue."""
+        total: Usage = {}
+        for use in self.uses.values():
+            if use.queue == name:
+                for at, amount in use.usage.items():
+                    total[at] = total.get(at, 0) + amount
+        return total
+
+    @contextmanager
+    def charged(self, root: QuotaTreeNode, records: dict[str, QueueRecord]) -> Iterator[list[str]]:
+        """The tree with all of it; yields the UIDs of what is charged there."""
+        found = self._in(root, records)
+        for uid in found:
+            use = self.uses[uid]
+            records[use.queue].node.add(use.usage)
+        try:
+            yield found
+        finally:
+            for uid in found:
+                use = self.uses[uid]
+                records[use.queue].node.remove(use.usage)
+
+    def in_the_way(self, node: QuotaTreeNode, wanted: Usage, records: dict[str, QueueRecord]) -> tuple[bool, list[str]]:
+        """Is surplus in the way of this request, which the tree alone has room for? And what of it has to be told to
+        leave, beyond what is leaving: the first that are enough, less all that need not go."""
+        with self.charged(node.root(), records) as there:
+            if node.fits(wanted):
+                return False, []
+            gone: list[str] = []
+
+            def leave(uid: str) -> None:
+                records[self.uses[uid].queue].node.remove(self.uses[uid].usage)
+                gone.append(uid)
+
+            def come_back(uid: str) -> None:
+                records[self.uses[uid].queue].node.add(self.uses[uid].usage)
+                gone.remove(uid)
+
+            for uid in there:
+                if uid in self.leaving:
+                    leave(uid)
+            chosen: list[str] = []
+            for uid in there:
+                if node.fits(wanted):
+                    break
+                if uid not in gone:
+                    leave(uid)
+                    chosen.append(uid)
+            for uid in list(chosen[:-1]):
+                come_back(uid)
+                if node.fits(wanted):
+                    chosen.remove(uid)
+                else:
+                    leave(uid)
+            for uid in list(gone):
+                come_back(uid)
+            return True, chosen
+
+    def _in(self, root: QuotaTreeNode, records: dict[str, QueueRecord]) -> list[str]:
+        return [
+            uid for uid, use in self.uses.items() if use.queue in records and records[use.queue].node.root() is root
+        ]
+
+
+def usage_of_one(member: QueueMember, pod_set: str) -> Usage | None:
+    """What one more pod of this pod set is charged, on the flavors that the gang was given. None: it was given none."""
+    part = next((one for one in member.assignment if one.name == pod_set), None)
+    demand = next((one for one in member.demands if one.name == pod_set), None)
+    if part is None or demand is None:
+        return None
+    each = totals_of(demand, 1, "pods" in part.flavors)
+    return {
+        FlavorResource(part.flavors[resource], resource): amount
+        for resource, amount in each.items()
+        if amount > 0 and resource in part.flavors
+    }

@@ -1,0 +1,88 @@
+"""Pods that elastic gangs of queues bid for: which may come, and what the others lack.
+
+Called at the end of a plan, when every gang that waits whole has been served: what is granted here is what none of them
+can use now. A pod that takes the place of one the gang was admitted with comes at once; any other needs quota and room.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.engine.line.queues import Queues
+from shoal.engine.line.state import LineState
+from shoal.engine.line.surplus import surplus_uid
+from shoal.engine.model import Gang, Grow, PodFact, Shortfall
+from shoal.engine.nodes.fit import Placement
+from shoal.engine.nodes.supply import find_room
+
+
+class Bids(msgspec.Struct, frozen=True, kw_only=True):
+    """What an elastic gang has and wants beyond its admission."""
+
+    granted: int
+    waiting: int
+    shortfalls: tuple[Shortfall, ...] = ()
+    """What the first of those that wait lacks."""
+
+
+def bids_of(state: LineState, uid: str) -> Bids | None:
+    """None where it neither has more than it was admitted with nor wants it."""
+    sets = state.surplus.splits.get(uid, {})
+    waiting = [pod for one in sets.values() for pod in one.bids]
+    granted = sum(len(one.surplus) for one in sets.values())
+    if not waiting and not granted:
+        return None
+    first = next((state.held_growth[pod] for pod in waiting if pod in state.held_growth), ())
+    return Bids(granted=granted, waiting=len(waiting), shortfalls=first)
+
+
+def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
+    """What is to be said of bids, by priority and age; of those that were held before only what is new."""
+    bids = []
+    for uid, name, pod in state.surplus.waiting_pods():
+        gang = state.by_uid(uid)
+        if gang.state == "admitted":
+            bids.append((-gang.priority, state.ledger.pods[pod].grows_since, pod, name, gang))
+    found: list[Grow] = []
+    refused: dict[tuple[str, str], tuple[Shortfall, ...]] = {}
+    for _, _, pod, name, gang in sorted(bids, key=lambda one: one[:4]):
+        missing = refused.get((gang.uid, name))
+        if missing is None:
+            missing = _judged(state.ledger.pods[pod], name, gang, state, queues, now)
+        if missing:
+            refused[gang.uid, name] = missing
+        if missing != state.held_growth.get(pod):
+            found.append(Grow(pod=pod, gang=gang.key, uid=gang.uid, shortfalls=missing))
+        if missing:
+            state.held_growth[pod] = missing
+    return tuple(found)
+
+
+def _judged(pod: PodFact, name: str, gang: Gang, state: LineState, queues: Queues, now: int) -> tuple[Shortfall, ...]:
+    """What one bid lacks; where that is nothing, it counts from now on."""
+    if state.surplus.splits[gang.uid][name].vacant > 0:
+        _open(pod, state, queues)
+        return ()
+    _, missing = queues.kueue.growth(gang.key, name)
+    if missing:
+        return missing
+    pod_set = next(one for one in gang.pod_sets if one.name == name)
+    alone = msgspec.structs.replace(
+        gang, uid=surplus_uid(pod.uid), pod_sets=(msgspec.structs.replace(pod_set, count=1, min_count=None),),
+        assignment=(), elastic=False,
+    )  # fmt: skip
+    placement = find_room(alone, state.ledger)
+    if not isinstance(placement, Placement):
+        return placement
+    state.surplus.granted_at[pod.uid] = now
+    for node in placement.pod_sets[0]:
+        state.surplus.nodes[pod.uid] = node
+    _open(pod, state, queues)
+    return ()
+
+
+def _open(pod: PodFact, state: LineState, queues: Queues) -> None:
+    state.update(msgspec.structs.replace(pod, gated=False, grows_since=0, bids=False))
+    state.surplus.settle(state)
+    state.ledger.settle()
+    queues.charge_surplus(state)
