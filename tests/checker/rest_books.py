@@ -16,6 +16,7 @@ from tests.checker.rest_objects import (
     annotation,
     is_leaving,
     is_true,
+    label,
     moment,
     name_of,
     owner_uid,
@@ -30,6 +31,8 @@ RAY_JOB = "ray.io/rayjob-finalizer"
 IDLE = "ray.io/idle-termination-cleanup-finalizer"
 REDIS = "ray.io/gcs-ft-redis-cleanup-finalizer"
 WRAPPER = "workload.codeflare.dev/finalizer"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+POD_SET = "kueue.x-k8s.io/podset"
 FAREWELL = 60 * SECOND
 """So long a deleted Workload waits for pods that do not go, and a RayJob for a cluster that does not answer."""
 
@@ -51,7 +54,7 @@ def books(stored: Stored, rules: Rules) -> Iterator[str]:
             for one in stored.all("workloads")
             if ((gangs.local_queue(one) or {}).get("spec") or {}).get("clusterQueue") == name
         ]
-        yield from _published(f"ClusterQueue {name}", queue, queue, mine, waiting)
+        yield from _published(stored, f"ClusterQueue {name}", queue, queue, mine, waiting)
     for local in stored.all("localqueues"):
         if not (local.get("status") or {}).get("conditions"):
             continue
@@ -64,7 +67,7 @@ def books(stored: Stored, rules: Rules) -> Iterator[str]:
         ]
         above = stored.get("clusterqueues", str((local.get("spec") or {}).get("clusterQueue") or ""))
         holding = [one for one in mine if holds_quota(one)]
-        yield from _published(f"LocalQueue {name_of(local)}", local, above or {}, holding, mine)
+        yield from _published(stored, f"LocalQueue {name_of(local)}", local, above or {}, holding, mine)
 
 
 def _charged(stored: Stored) -> Iterator[str]:
@@ -101,7 +104,29 @@ def _given_back(stored: Stored) -> Iterator[str]:
             yield f"I10: {spare} pods of {describe(workload)} are done and will not run again, and {told} are told so"
 
 
-def _published(what: str, obj: Json, queue: Json, holding: list[Json], all_of_it: list[Json]) -> Iterator[str]:
+def _grown(stored: Stored, workload: Json) -> Usage:
+    """What an elastic job is charged beyond its admission: pods of it that no gate holds and that it has on top."""
+    total: Usage = {}
+    if annotation(workload, ELASTIC) != "true":
+        return total
+    below = stored.owned.get(owner_uid(workload), [])
+    for part in ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or ():
+        mine = [
+            pod
+            for pod in below
+            if label(pod, POD_SET) == part.get("name") and not (pod.get("spec") or {}).get("schedulingGates")
+        ]
+        for pod in mine[int(part.get("count", 1)) :]:
+            for resource, value in stored.requests_of(pod["spec"]).items():
+                flavor = (part.get("flavors") or {}).get(resource)
+                if flavor is not None:
+                    total[flavor, resource] = total.get((flavor, resource), 0) + value
+    return total
+
+
+def _published(
+    stored: Stored, what: str, obj: Json, queue: Json, holding: list[Json], all_of_it: list[Json]
+) -> Iterator[str]:
     status = obj["status"]
     admitted = [one for one in holding if is_true(one, "Admitted")]
     pending = [
@@ -127,7 +152,7 @@ def _published(what: str, obj: Json, queue: Json, holding: list[Json], all_of_it
         }
         expected: Usage = {}
         for workload in counted:
-            for at, value in charge_of(workload).items():
+            for at, value in (*charge_of(workload).items(), *_grown(stored, workload).items()):
                 if at in offered:
                     expected[at] = expected.get(at, 0) + value
         shown: Usage = {}

@@ -79,9 +79,6 @@ def _plain(job: Json) -> Any:
 
 def not_queued_here(given: Case) -> str:
     """Why our queues do not take such a job as the reference does; empty where they do."""
-    metadata = given["object"]["metadata"]
-    if (metadata.get("annotations") or {}).get("kueue.x-k8s.io/elastic-job") == "true":
-        return "elastic jobs are refused by name"
     if (given.get("featureGates") or {}).get("ValidateRayAndSparkJobUpdates") is False:
         return "gates without a setting: ValidateRayAndSparkJobUpdates"
     return ""

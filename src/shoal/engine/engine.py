@@ -228,6 +228,11 @@ class Engine:
         """How much of what its cohort lends a ClusterQueue or Cohort has, by weight, as Kueue publishes it."""
         return published_share(self._queues.kueue, kind, name)
 
+    def regrown(self) -> set[str]:
+        """UIDs of elastic gangs whose `surplus_usage` is another since the last call."""
+        found, self._queues.regrown = self._queues.regrown, set()
+        return found
+
     def strangers(self, key: str, explanation: Explanation) -> tuple[str, ...]:
         """Pods of no gang that take what this one lacks, on nodes that it could use, as `Pod/namespace/name`."""
         gang = self._state.gangs.get(key)
@@ -286,6 +291,10 @@ class Engine:
     def gang(self, key: str) -> Gang | None:
         """What is known of a gang, assumptions included."""
         return self._state.gangs.get(key)
+
+    def key_of(self, uid: str) -> str:
+        """Key of the gang with this UID; empty where none is known."""
+        return self._state.keys.get(uid, "")
 
     def fact_of(self, key: str) -> Gang | None:
         """A gang as it was told last, without what follows from its flavors."""

@@ -1,4 +1,4 @@
-"""Elastic gangs of queues: what they have beyond their admission is granted pod by pod, charged, and the first to go."""
+"""Elastic gangs of queues: what they have beyond their admission is granted pod by pod, charged, and leaves first."""
 
 import msgspec
 from hypothesis import given, settings
@@ -100,7 +100,9 @@ def test_bids_are_granted_as_far_as_quota_goes_and_charged():
     told = grown("a", "b", "c", "d", cpu=4)
     assert charged(told) == 2, "two of eight are the head and the floor"
     assert told.bids("uid-ray").waiting == 2 and told.bids("uid-ray").granted == 2
-    assert "insufficient unused quota for cpu in flavor main, 1 more needed" in told.bids("uid-ray").shortfalls[0].message
+    assert (
+        "insufficient unused quota for cpu in flavor main, 1 more needed" in told.bids("uid-ray").shortfalls[0].message
+    )
     assert told.plan(3).grows == (), "said once"
 
 
@@ -290,7 +292,7 @@ def test_quota_is_never_exceeded_whatever_happens(deeds, cpu, shared):
     cohort = "all" if shared else ""
     told = engine(node("n", cpu=MANY), *queue("one", cpu, cohort), *queue("two", cpu, cohort),
                   ray("ray", of="one"), ray("yar", of="two"))  # fmt: skip
-    total, now, made = 2 * cpu, 0, 0
+    total, now = 2 * cpu, 0
     pods_of: dict[str, str] = {}
     held: dict[str, int] = {}
 
@@ -317,8 +319,7 @@ def test_quota_is_never_exceeded_whatever_happens(deeds, cpu, shared):
         return found
 
     plan()
-    for deed, number in deeds:
-        made += 1
+    for made, (deed, number) in enumerate(deeds, 1):
         cluster = ("ray", "yar")[number % 2]
         workers = sorted(uid for uid, owner in pods_of.items() if owner == cluster and not uid.endswith("-0"))
         match deed:

@@ -262,11 +262,8 @@ def without(path: str, value: Any) -> Json:
     [
         (without("spec.shutdownAfterJobFinishes", False), "spec.shutdownAfterJobFinishes: must be true"),
         (without("spec.rayClusterSpec", None), "spec.rayClusterSpec: is required"),
-        (without("spec.rayClusterSpec.enableInTreeAutoscaling", True), "a queue grants a fixed number of workers"),
-        (
-            without("metadata.annotations", {"kueue.x-k8s.io/elastic-job": "true"}),
-            "elastic jobs are not supported by these queues",
-        ),
+        (without("spec.rayClusterSpec.enableInTreeAutoscaling", True), "only as an elastic job"),
+        (without("metadata.annotations", {"kueue.x-k8s.io/elastic-job": "true"}), ""),
         (without("spec.rayClusterSpec.workerGroupSpecs.0.groupName", "Head"), "is the name of another pod set"),
         (
             without("spec.rayClusterSpec.workerGroupSpecs", [{"groupName": f"g{n}"} for n in range(17)]),

@@ -16,6 +16,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import typed
+from shoal.api.gang import GROWTH
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.caches import WrapperCaches
@@ -23,7 +24,6 @@ from shoal.controllers.appwrapper.context import WrapperContext
 from shoal.controllers.appwrapper.destinations import Destinations
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import AppWrapperFacts
-from shoal.controllers.appwrapper.growth import Growth
 from shoal.controllers.appwrapper.intake import Address, Intake
 from shoal.controllers.appwrapper.metrics import AppWrapperMetrics
 from shoal.controllers.appwrapper.quota import QuotaStatus, consumers
@@ -33,11 +33,13 @@ from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.subjects import wrapper_subject
 from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
 from shoal.controllers.planning import NodeRequester, PlanningLoop
+from shoal.controllers.planning.growth import Growth
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
 from shoal.controllers.planning.other_clusters import OtherClusters
+from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.planning.questions.subject import QuestionSubject
-from shoal.engine.model import Amounts, Gang, Plan
+from shoal.engine.model import Amounts, Gang, Plan, Shortfall
 from shoal.kube.cache import Cache
 from shoal.kube.runtime import Controller
 
@@ -49,9 +51,6 @@ QUOTA_PAUSE = 1.0
 
 CHOICE_PAUSE = 0.02
 """Seconds between a change in another cluster and the next look at gangs that could go there."""
-
-GROWTH_PAUSE = 5.0
-"""Seconds until a gate that could not be opened is tried again."""
 
 
 class AppWrapperController:
@@ -96,8 +95,7 @@ class AppWrapperController:
         self.reconciler = AppWrapperReconciler(self.context)
         self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
-        self._growth = Growth(writer, self.context)
-        self._growth_due = asyncio.Event()
+        self._growth = Growth(writer, planning.caches.pods, GROWTH, self._growth_waits)
         self.metrics.measure(self._used)
         planning.join(self)
 
@@ -110,7 +108,7 @@ class AppWrapperController:
             tasks.create_task(self._check_now_and_then())
             tasks.create_task(self.reconciler.messages.keep_true())
             tasks.create_task(self._publish_quota())
-            tasks.create_task(self._open_gates())
+            tasks.create_task(self._growth.run(self.clock))
             if self._destinations is not None:
                 tasks.create_task(self._choose_again())
 
@@ -142,8 +140,7 @@ class AppWrapperController:
                 self.queue.enqueue(address)
         self.reconciler.messages.changed()
         self._quota_due.set()  # an end that starts no other gang frees quota too; only differences are written
-        if self._growth.planned(plan):
-            self._growth_due.set()
+        self._growth.planned(plan)
 
     def keeps(self, request: Json) -> bool:
         return False
@@ -221,13 +218,12 @@ class AppWrapperController:
             self.context.intake.choose_again()
             pause = max(CHOICE_PAUSE, 4 * (self.clock.monotonic() - began))  # where very many wait
 
-    async def _open_gates(self) -> None:
-        while True:
-            await self._growth_due.wait()
-            self._growth_due.clear()
-            if not await self._growth.open_gates():
-                await self.clock.sleep(GROWTH_PAUSE)
-                self._growth_due.set()
+    def _growth_waits(self, pod: SeenPod, missing: tuple[Shortfall, ...]) -> None:
+        wrapper = self.caches.wrapper_by_uid(self.planning.cluster.gang_of(pod))
+        if wrapper is not None:
+            lacks = "; ".join(one.message for one in missing)
+            text = f"Pod {pod.metadata.name} is more than was admitted and waits for quota: {lacks}"
+            self.context.tell_people(wrapper, "Normal", "GrowthWaits", text)
 
     async def _reconcile(self, address: Address) -> float | None:
         await self._guard.count(address)

@@ -145,6 +145,7 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
     if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
         made = _labelled(made, kueue_names.PRIORITY_CLASS)
     made = as_before(kind, made)
+    made = getattr(kind, "elastic", lambda job: job)(made)
     if not kind.is_suspended(made):
         made = kind.suspended(made)
     if around.elsewhere:

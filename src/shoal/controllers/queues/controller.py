@@ -28,6 +28,7 @@ from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address
+from shoal.controllers.queues.elastic import ElasticWorkers
 from shoal.controllers.queues.facts import QueueFacts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, BY_NAME, GangJob
 from shoal.controllers.queues.managing import Managing
@@ -81,6 +82,7 @@ class QueueController:
         self._telling = Telling(self.clock)
         self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete, self._telling)
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
+        self._elastic = ElasticWorkers(self.context, planning, writer)
         self._status = QueueStatus(self.context, planning.engine)
         self.metrics = QueueMetrics(self.caches, self._status.problems)
         self.context.stored = self.metrics.stored
@@ -113,6 +115,7 @@ class QueueController:
                 tasks.create_task(self._claims.run())
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reasons.run())
+                tasks.create_task(self._elastic.run())
         finally:
             await self.recorder.close()
 
@@ -129,6 +132,7 @@ class QueueController:
         shared.limit_ranges.subscribe(lambda change: self._limits_changed(change, change.key.namespace))
         shared.runtime_classes.subscribe(lambda change: self._limits_changed(change, None))
         shared.nodes.subscribe(self._node_changed)
+        self._elastic.subscribe()
         self.caches.requests.subscribe(self._request_changed)
         self.caches.workloads.subscribe(self._workload_changed)
 
@@ -199,6 +203,11 @@ class QueueController:
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
         for namespace, name in sorted(self.planning.engine.usage_changed()):
             self.statuses.enqueue((kinds.LOCAL_QUEUE, Key(namespace, name)), STATUS_PAUSE)
+        self._elastic.planned(plan)
+        for uid in self.planning.engine.regrown():
+            workload = self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
+            if workload is not None:
+                self._publish(self._status.update(workload, self.facts.alone(workload)))
         self.reasons.changed(self.planning.turn)
 
     def _is_given(self, gang: Gang) -> bool:

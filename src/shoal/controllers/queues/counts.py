@@ -100,6 +100,10 @@ class QueueCounts:
         return self._tallies.get((kind, key), NOTHING)
 
 
+def together(one: Usage, other: Usage) -> Usage:
+    return {at: one.get(at, 0) + other.get(at, 0) for at in one.keys() | other.keys()}
+
+
 def usage_of(gang: Gang) -> Usage:
     """What it is charged: less where pods of it are done."""
     used: Usage = {}

@@ -15,7 +15,7 @@ import msgspec
 from shoal.api import kinds, kueue
 from shoal.api.booking import booking_of
 from shoal.api.gang import PREEMPTED_FOR
-from shoal.api.kueue_names import PROVISIONING_CHECK
+from shoal.api.kueue_names import ELASTIC, PROVISIONING_CHECK
 from shoal.api.kueue_workload import PodSet, Workload
 from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation, key_of
@@ -56,7 +56,8 @@ class QueueFacts:
         if gang.state == "finished":
             return gang
         # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
-        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload))
+        elastic = annotation(workload, ELASTIC) == "true"
+        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload), elastic=elastic)
         if self._settings.device_tolerations:
             gang = tolerating(gang)
         if self._settings.admission_fair_sharing is not None and self._settings.admission_fair_sharing.per_user:

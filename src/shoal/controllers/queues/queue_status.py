@@ -22,7 +22,7 @@ from shoal.controllers.queues.checks import BY_CONTROLLER, flavors_of, rules_of
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.checks.provisioning import config_named, config_of
 from shoal.controllers.queues.context import QueueContext
-from shoal.controllers.queues.counts import Address, QueueCounts, QueueShare, QueueTally, Usage, usage_of
+from shoal.controllers.queues.counts import Address, QueueCounts, QueueShare, QueueTally, Usage, together, usage_of
 from shoal.controllers.queues.facts import check_problems
 from shoal.controllers.queues.shares import QueueShares
 from shoal.controllers.queues.stored import (
@@ -45,6 +45,7 @@ KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
 class QueueStatus:
     def __init__(self, context: QueueContext, engine: Engine) -> None:
         self._context = context
+        self._engine = engine
         self._shares = QueueShares(engine, context.settings)
         self._caches = context.caches
         self.counts = QueueCounts()
@@ -58,7 +59,7 @@ class QueueStatus:
             pending=gang.state in ("waiting", "held") and workload.spec.active,
             holds=holds,
             admitted=holds and is_true(workload, "Admitted"),
-            usage=usage_of(gang) if holds else {},
+            usage=together(usage_of(gang), self._engine.surplus_usage(gang.uid)) if holds else {},
         )
         return self.counts.update(gang.uid, part)
 

@@ -22,6 +22,7 @@ from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload, condition
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
 from shoal.engine import Engine
+from shoal.engine.line.bids import Bids
 from shoal.errors import BadInput
 
 NOT_SEEN = "the controller has not made a Workload of it yet"
@@ -88,7 +89,7 @@ class Subjects:
         if said is None:
             if (end := condition(workload, "Finished")) is not None and end.status == "True":
                 return made("Finished", "Finished", end.message)
-            return made("Running", "Running")
+            return made("Running", "Running", wishes(engine.bids(uid)))
         state, message = said
         key = gang_key(workload)
         known = engine.gang(key)
@@ -116,6 +117,18 @@ class Subjects:
                 return made(state, "Backoff", message, key, settled=True)
             return made(state, "Quota", message, key)
         return made(state, "Room", message, key)
+
+
+def wishes(bids: Bids | None) -> str:
+    """What an elastic job that runs has and wants beyond its admission, and what that lacks."""
+    if bids is None:
+        return ""
+    has = f"it has {bids.granted} pod(s) beyond its admission, which leave first when others need their quota or room"
+    if not bids.waiting:
+        return has if bids.granted else ""
+    lacks = "; ".join(one.message for one in bids.shortfalls) or "not looked at yet"
+    wants = f"it would like {bids.waiting} more pod(s): {lacks}"
+    return f"{has}; {wants}" if bids.granted else wants
 
 
 def _stored(state: str) -> str:

@@ -12,10 +12,10 @@ from shoal.api.core import Toleration
 from shoal.api.kind import Key
 from shoal.api.kueue import ResourceFlavor
 from shoal.api.kueue_workload import PodSetUpdate, TopologyRequest, Workload
-from shoal.api.labels import KUEUE_TOPOLOGY_GATE, KUEUE_UNCONSTRAINED_TOPOLOGY
+from shoal.api.labels import KUEUE_SLICE_NAME, KUEUE_TOPOLOGY_GATE, KUEUE_UNCONSTRAINED_TOPOLOGY
 from shoal.api.meta import Json
 from shoal.api.names import check_label_value
-from shoal.api.objects import label
+from shoal.api.objects import annotation, label
 from shoal.api.scheduling import PriorityClass
 from shoal.api.topology_annotations import asks_for_topology, topology_request
 from shoal.controllers.queues.caches import QueueCaches, workload_key
@@ -24,6 +24,9 @@ from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload
 from shoal.errors import BadInput
+
+SUBMITTER = "submitter"
+"""The pod set of a RayJob that never grows."""
 
 
 class NoSuchClass(BadInput):
@@ -46,6 +49,8 @@ def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: t
         for name, value in (metadata.get("annotations") or {}).items()
         if name.startswith(kueue_names.PROVISIONING_PREFIX) or name == kueue_names.GATED_BY
     }
+    if is_elastic(kind, job):
+        annotations[kueue_names.ELASTIC] = "true"
     made: Json = {
         "apiVersion": kinds.WORKLOAD.api_version,
         "kind": kinds.WORKLOAD.kind,
@@ -72,6 +77,11 @@ def owners_of(kind: GangJob, job: Json) -> list[Json]:
 
 def member_reference(pod: Json) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+
+
+def is_elastic(kind: GangJob, job: Json) -> bool:
+    """May it have more pods than it was admitted with? Kinds that know how say `grows = True`."""
+    return getattr(kind, "grows", False) and annotation(job, kueue_names.ELASTIC) == "true"
 
 
 def owner_reference(kind: GangJob, job: Json) -> Json:
@@ -173,6 +183,8 @@ def is_same_shape(job_sets: list[Json], workload: Workload, *, admitted: bool) -
     granted = {one.name: one.count for one in (admission.pod_set_assignments if admission is not None else ())}
     for now, then in zip(job_sets, recorded, strict=True):
         counts = {then.count, granted[then.name]} if admitted and then.name in granted else {then.count}
+        if admitted and annotation(workload, kueue_names.ELASTIC) == "true":
+            counts.add(now["count"])  # as Kueue: more or fewer pods are no other gang
         if now["name"] != then.name or now["count"] not in counts:
             return False
         if not admitted and now.get("minCount") != then.min_count:
@@ -235,6 +247,7 @@ def infos_of(workload: Workload, flavor: Callable[[str], ResourceFlavor | None])
     admission = workload.status.admission
     given = {one.name: one for one in (admission.pod_set_assignments if admission is not None else ())}
     infos = []
+    elastic = annotation(workload, kueue_names.ELASTIC) == "true"
     for pod_set in workload.spec.pod_sets:
         name = pod_set.name or "main"
         entry = given.get(name)
@@ -246,6 +259,10 @@ def infos_of(workload: Workload, flavor: Callable[[str], ResourceFlavor | None])
                 parts["nodeSelector"].update(found.spec.node_labels or {})
                 tolerations += [one for one in found.spec.tolerations or () if one not in tolerations]
         placed = entry is not None and entry.topology_assignment is not None
+        gates = (KUEUE_TOPOLOGY_GATE,) if placed else ()
+        if elastic and name != SUBMITTER:
+            parts["annotations"][KUEUE_SLICE_NAME] = workload.metadata.name
+            gates = (*gates, kueue_names.ELASTIC)
         if placed and not asks_for_topology(pod_set.template):
             parts["annotations"][KUEUE_UNCONSTRAINED_TOPOLOGY] = "true"
         _mark(parts, workload, name)
@@ -262,7 +279,7 @@ def infos_of(workload: Workload, flavor: Callable[[str], ResourceFlavor | None])
                 annotations=parts["annotations"],
                 node_selector=parts["nodeSelector"],
                 tolerations=tuple(msgspec.to_builtins(one) for one in tolerations),
-                scheduling_gates=(KUEUE_TOPOLOGY_GATE,) if placed else (),
+                scheduling_gates=gates,
             )
         )
     return infos

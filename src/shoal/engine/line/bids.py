@@ -42,10 +42,11 @@ def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
     for uid, name, pod in state.surplus.waiting_pods():
         gang = state.by_uid(uid)
         if gang.state == "admitted":
-            bids.append((-gang.priority, state.ledger.pods[pod].grows_since, pod, name, gang))
+            fact = state.ledger.pods[pod]
+            bids.append((-gang.priority, fact.grows_since, fact.name, pod, name, gang))
     found: list[Grow] = []
     refused: dict[tuple[str, str], tuple[Shortfall, ...]] = {}
-    for _, _, pod, name, gang in sorted(bids, key=lambda one: one[:4]):
+    for _, _, _, pod, name, gang in sorted(bids, key=lambda one: one[:4]):
         missing = refused.get((gang.uid, name))
         if missing is None:
             missing = _judged(state.ledger.pods[pod], name, gang, state, queues, now)

@@ -51,6 +51,9 @@ class Queues:
     def __init__(self, settings: QueueSettings | None = None) -> None:
         self.kueue = Kueue(settings)
         self.facts: dict[str, QueueFact] = {}
+        self.regrown: set[str] = set()
+        """UIDs of elastic gangs that are charged something else beyond their admission since the last look."""
+        self._owners: dict[str, str] = {}
 
     def update(self, fact: QueueFact | Namespace | Gang | NodeFact | PodFact) -> None:
         if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
@@ -131,6 +134,9 @@ class Queues:
                 uses[pod] = SurplusUse(member.queue, usage)
             elif pod in before:
                 uses[pod] = before[pod]
+        owners = {state.surplus.owners.get(pod, "") for pod in before.keys() ^ uses.keys()}
+        self.regrown |= owners | {self._owners[pod] for pod in before.keys() - uses.keys() if pod in self._owners}
+        self._owners = {pod: state.surplus.owners[pod] for pod in uses}
         self.kueue.set_surplus(uses, {pod for pod in uses if state.by_uid(surplus_uid(pod)).state == "stopping"})
 
     def surplus_usage(self, uid: str, state: LineState) -> dict[tuple[str, str], int]:

@@ -8,7 +8,7 @@ were it before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,31 +36,45 @@ def is_surplus(uid: str) -> bool:
 class Split(msgspec.Struct, frozen=True):
     """The pods of one pod set of an elastic gang, by UID."""
 
+    admitted: tuple[str, ...] = ()
+    """Those that take the places that the gang was admitted with."""
     surplus: tuple[str, ...] = ()
     bids: tuple[str, ...] = ()
     vacant: int = 0
     """How many more pods may come without a grant: the gang was admitted with them."""
 
 
-def split(pods: Sequence[PodFact], count: int, before: frozenset[str] | None, leaving: frozenset[str]) -> Split:
-    """`count`: as many were admitted. `before`: which pods were surplus so far; None: nothing is known of that.
+def split(pods: Sequence[PodFact], count: int, before: Split | None, leaving: Container[str]) -> Split:
+    """`count`: as many were admitted. `before`: how it was so far; None: nothing is known of that.
 
     Of pods on their way out no more count as surplus than did before: one that was admitted has its quota kept for the
     pod that takes its place.
     """
+    known = before or Split()
     there = [pod for pod in pods if not pod.is_terminal and not pod.gated]
-    known = before or frozenset()
-    there.sort(key=lambda pod: (pod.uid in leaving or pod.leaving, pod.uid in known, pod.node == "", pod.name, pod.uid))
+    there.sort(
+        key=lambda pod: (
+            pod.uid in leaving or pod.leaving,
+            pod.uid not in known.admitted,
+            pod.uid in known.surplus,
+            pod.node == "",
+            pod.name,
+            pod.uid,
+        )
+    )
     live = [pod for pod in there if not pod.deleting]
-    dying = sorted((pod for pod in there if pod.deleting), key=lambda pod: (pod.uid not in known, pod.name, pod.uid))
+    dying = sorted(
+        (pod for pod in there if pod.deleting), key=lambda pod: (pod.uid not in known.surplus, pod.name, pod.uid)
+    )
     surplus = live[count:]
-    most = len(there) - count if before is None else min(len(known), len(there) - count)
+    most = len(there) - count if before is None else min(len(known.surplus), len(there) - count)
     surplus += dying[: max(0, most - len(surplus))]
     bids = sorted(
         (pod for pod in pods if pod.bids and pod.gated and not pod.deleting and not pod.is_terminal),
         key=lambda pod: (pod.grows_since, pod.name, pod.uid),
     )
     return Split(
+        admitted=tuple(pod.uid for pod in live[:count]),
         surplus=tuple(pod.uid for pod in surplus),
         bids=tuple(pod.uid for pod in bids),
         vacant=max(0, count - len(live)),
@@ -134,8 +148,7 @@ class Surplus:
         gang = state.gangs.get(state.keys.get(uid, ""))
         known = frozenset(self.of(uid))
         pods = [*state.ledger.pods_of(uid), *(state.ledger.pods[pod] for pod in known if pod in state.ledger.pods)]
-        before = known if uid in self.splits else None
-        self.splits.pop(uid, None)
+        before = self.splits.pop(uid, None)
         surplus: dict[str, PodSet] = {}
         if gang is not None and gang.elastic and gang.state in HOLDS:
             splits, surplus = self._split(gang, pods, before)
@@ -147,7 +160,7 @@ class Surplus:
             self._put(state.ledger.pods[pod], pod_set, gang, state)
 
     def _split(
-        self, gang: Gang, pods: Iterable[PodFact], before: frozenset[str] | None
+        self, gang: Gang, pods: Iterable[PodFact], before: dict[str, Split] | None
     ) -> tuple[dict[str, Split], dict[str, PodSet]]:
         by_set: dict[str, list[PodFact]] = {}
         for pod in pods:
@@ -157,8 +170,8 @@ class Surplus:
         surplus: dict[str, PodSet] = {}
         for pod_set in gang.pod_sets:
             mine = by_set.get(pod_set.name, [])
-            known = None if before is None else before & {pod.uid for pod in mine}
-            found = split(mine, counts.get(pod_set.name, pod_set.count), known, frozenset(self.leaving))
+            known = None if before is None else before.get(pod_set.name)
+            found = split(mine, counts.get(pod_set.name, pod_set.count), known, self.leaving)
             splits[pod_set.name] = found
             surplus |= dict.fromkeys(found.surplus, pod_set)
         return splits, surplus

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.api import kinds, kueue_names
 from shoal.api.kind import Kind
-from shoal.api.labels import RAY_FAULT_TOLERANT
+from shoal.api.labels import KUEUE_MULTIKUEUE, RAY_FAULT_TOLERANT
 from shoal.api.meta import Json
 from shoal.api.objects import annotation
 from shoal.controllers.demand import ray as demand
@@ -27,12 +27,13 @@ FAULT_TOLERANT = RAY_FAULT_TOLERANT
 
 class RayClusters(Suspendable):
     kind: Kind = kinds.RAY_CLUSTER
+    grows = True
 
     def resting(self) -> Json:
         return {"state": "suspended"}
 
     def pod_sets(self, job: Json) -> list[Json]:
-        return _pod_sets(demand.cluster_pods(_charged(job, _spec(job))))
+        return _pod_sets(demand.cluster_pods(_charged(job, _spec(job)), _floor(job)))
 
     def template_paths(self, job: Json) -> list[str]:
         return [_path(pods.field) for pods in demand.cluster_pods(_spec(job))]
@@ -45,7 +46,11 @@ class RayClusters(Suspendable):
         return None
 
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
-        return bool(_status(job).get("state") == "ready")
+        return _is_ready(job, _status(job), counts)
+
+    def elastic(self, job: Json) -> Json:
+        """As it is to be stored where Ray's own autoscaler changes its size: marked, as Kueue asks for."""
+        return _marked(job, _spec(job))
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         made = copy.deepcopy(job)
@@ -60,11 +65,12 @@ class RayClusters(Suspendable):
         return made
 
     def problems(self, job: Json) -> list[str]:
-        return elastic_problems(job) + cluster_problems(_spec(job), "spec", extra=0)
+        return cluster_problems(job, _spec(job), "spec", extra=0)
 
 
 class RayJobs(Suspendable):
     kind: Kind = kinds.RAY_JOB
+    grows = True
 
     def resting(self) -> Json:
         return {"jobDeploymentStatus": "Suspended"}
@@ -73,7 +79,7 @@ class RayJobs(Suspendable):
         return bool(_spec(job).get("clusterSelector"))
 
     def pod_sets(self, job: Json) -> list[Json]:
-        return _pod_sets(demand.job_pods(_charged_job(job)))
+        return _pod_sets(demand.job_pods(_charged_job(job), _floor(job)))
 
     def template_paths(self, job: Json) -> list[str]:
         return [_path(pods.field) for pods in demand.job_pods(_charged_job(job))]
@@ -91,7 +97,10 @@ class RayJobs(Suspendable):
         return bool(_status(job).get("jobDeploymentStatus") == "ValidationFailed")
 
     def are_pods_ready(self, job: Json, counts: Mapping[str, int]) -> bool:
-        return bool((_status(job).get("rayClusterStatus") or {}).get("state") == "ready")
+        return _is_ready(job, _status(job).get("rayClusterStatus") or {}, counts)
+
+    def elastic(self, job: Json) -> Json:
+        return _marked(job, _spec(job).get("rayClusterSpec") or {})
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         made = copy.deepcopy(job)
@@ -131,7 +140,7 @@ class RayJobs(Suspendable):
             found.append("spec.shutdownAfterJobFinishes: must be true: a queue gets its quota back when the job ends")
         submits = (spec.get("submissionMode") or "K8sJobMode") == "K8sJobMode"
         where = "spec.rayClusterSpec"
-        return found + elastic_problems(job) + cluster_problems(spec["rayClusterSpec"], where, extra=int(submits))
+        return found + cluster_problems(job, spec["rayClusterSpec"], where, extra=int(submits))
 
 
 JOBS = (RayJobs(), RayClusters())
@@ -182,18 +191,47 @@ def _path(field: tuple[str | int, ...]) -> str:
     return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in field)
 
 
-def elastic_problems(job: Json) -> list[str]:
-    """A cluster that changes its size while it runs would be stopped each time: better said at once."""
-    if ((job.get("metadata") or {}).get("annotations") or {}).get(kueue_names.ELASTIC) != "true":
-        return []
-    return [f"metadata.annotations[{kueue_names.ELASTIC}]: elastic jobs are not supported by these queues; remove it"]
+def _is_elastic(job: Json) -> bool:
+    return ((job.get("metadata") or {}).get("annotations") or {}).get(kueue_names.ELASTIC) == "true"
 
 
-def cluster_problems(spec: Json, where: str, *, extra: int) -> list[str]:
+def _floor(job: Json) -> demand.Workers:
+    """An elastic cluster is admitted with its least workers; `replicas`, as Ray's autoscaler writes it, is its bid."""
+    return "minimum" if _is_elastic(job) else "replicas"
+
+
+def _marked(job: Json, cluster: Json) -> Json:
+    metadata = job.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    if cluster.get("enableInTreeAutoscaling") is not True or kueue_names.ELASTIC in annotations:
+        return job
+    return {**job, "metadata": {**metadata, "annotations": {**annotations, kueue_names.ELASTIC: "true"}}}
+
+
+def _is_ready(job: Json, status: Json, counts: Mapping[str, int]) -> bool:
+    """All of it; of an elastic cluster what it was admitted with: workers that are not granted are never ready."""
+    if status.get("state") == "ready" or not _is_elastic(job):
+        return bool(status.get("state") == "ready")
+    head = any(
+        one.get("type") == "HeadPodReady" and one.get("status") == "True" for one in status.get("conditions") or ()
+    )
+    workers = sum(count for name, count in counts.items() if name not in (HEAD, SUBMITTER))
+    return head and int(status.get("readyWorkerReplicas") or 0) >= workers
+
+
+def cluster_problems(job: Json, spec: Json, where: str, *, extra: int) -> list[str]:
     groups = spec.get("workerGroupSpecs") or []
     found = []
-    if spec.get("enableInTreeAutoscaling") is True:
-        found.append(f"{where}.enableInTreeAutoscaling: a queue grants a fixed number of workers; set it to false")
+    autoscaled = spec.get("enableInTreeAutoscaling") is True
+    if autoscaled and not _is_elastic(job):
+        found.append(
+            f"{where}.enableInTreeAutoscaling: a queued cluster changes its size only as an elastic job; set the"
+            f" annotation {kueue_names.ELASTIC} to 'true'"
+        )
+    if autoscaled and _is_elastic(job) and _spec(job).get("managedBy") == KUEUE_MULTIKUEUE:
+        found.append(
+            f"{where}.enableInTreeAutoscaling: a cluster that another one runs keeps its size; set it to false"
+        )
     if 1 + extra + len(groups) > MOST_POD_SETS:
         found.append(
             f"{where}.workerGroupSpecs: too many: {len(groups)}; at most {MOST_POD_SETS - 1 - extra} can be queued"

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
+from shoal.api.labels import KUEUE_ELASTIC_JOB
 from shoal.api.meta import Json
 from shoal.api.ray_gang import ADMITTED
 from shoal.api.times import seconds_text
@@ -62,7 +63,8 @@ def compute(
     workers = [pod for pod in pods if view.labels(pod).get(names.NODE_TYPE) == names.WORKER]
     amounts = counts.desired_resources(cluster)
     wanted = counts.desired_workers(cluster)
-    complete = failure is None and len(heads) == 1 and len(workers) == wanted and _all_ready(pods)
+    whole = failure is None and len(heads) == 1 and len(workers) == wanted
+    complete = whole and _all_ready(_awaited(cluster, pods))
     status: Json = {
         **old,
         "desiredWorkerReplicas": wanted,
@@ -224,6 +226,19 @@ class _Conditions:
 
     def all(self) -> list[Json]:
         return list(self._held.values())
+
+
+def _awaited(cluster: Json, pods: list[Json]) -> list[Json]:
+    """Pods without which the cluster is not up. Workers that a queue has not granted to an elastic cluster are more
+    than that, as long as it has its least."""
+    held = [pod for pod in pods if _waits_for_a_grant(pod)]
+    if not held or not view.autoscaling(cluster) or len(pods) - len(held) < 1 + counts.min_workers(cluster):
+        return pods
+    return [pod for pod in pods if pod not in held]
+
+
+def _waits_for_a_grant(pod: Json) -> bool:
+    return any(one.get("name") == KUEUE_ELASTIC_JOB for one in (pod.get("spec") or {}).get("schedulingGates") or ())
 
 
 def _all_ready(pods: list[Json]) -> bool:
