@@ -32,6 +32,12 @@ def told(workload: Json) -> tuple[str, str] | None:
     return "Queued", f"{reason}; not before {at}" if at else reason
 
 
+def ran(workload: Json) -> tuple[str, str]:
+    """State and reason of a gang that was started."""
+    finished = condition(workload, "Finished")
+    return ("Finished", str(finished.get("message") or "")) if finished.get("status") == "True" else ("Running", "")
+
+
 def is_incomplete(workload: Json) -> bool:
     """It was started, and some of its pods have no node."""
     runs = holds(workload, "Admitted") and not holds(workload, "Evicted") and not holds(workload, "Finished")

@@ -82,9 +82,9 @@ def _print_totals(totals: list[dict[str, Any]], by: str) -> None:
                 str(one.get("runs", 0)),
                 str(one.get("failed", 0)),
                 str(one.get("requeues", 0)),
-                _long(one.get("waitedSeconds", 0) / max(1, one.get("gangs", 0))),
-                _long(one.get("longestWaitSeconds", 0)),
-                _long(one.get("ranSeconds", 0)),
+                show.length(one.get("waitedSeconds", 0) / max(1, one.get("gangs", 0))),
+                show.length(one.get("longestWaitSeconds", 0)),
+                show.length(one.get("ranSeconds", 0)),
                 f"{one.get('gpuSeconds', 0) / 3600:.2f}",
             )
             for one in totals
@@ -108,21 +108,10 @@ def _print_runs(runs: list[dict[str, Any]], now: int) -> None:
                 one.get("user") or "-",
                 one.get("queue") or "-",
                 seconds_text(queued),
-                _long(waited / SECOND),
-                _long(ran / SECOND) if started else "-",
+                show.length(waited / SECOND),
+                show.length(ran / SECOND) if started else "-",
                 str(one.get("gpus", 0)),
                 one.get("outcome") or ("Running" if started else "Waiting"),
             )
         )
     show.table(("NAMESPACE", "KIND", "NAME", "USER", "QUEUE", "CAME", "WAITED", "RAN", "GPUS", "OUTCOME"), rows)
-
-
-def _long(seconds: float) -> str:
-    """`3.2s`, `47s`, `5m10s`, `3h20m`, `2d4h`."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    for unit, length, small, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if whole >= length:
-            return f"{whole // length}{unit}{whole % length // part}{small}"
-    return f"{whole}s"

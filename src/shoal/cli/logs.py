@@ -50,7 +50,7 @@ async def _logs(text: str, namespace: str, follow: bool, role: str, previous: bo
     async with reach(*where) as client:
         writer = telling.LogWriter(named=role == "worker")
         try:
-            kind, obj = await telling.gang(client, text, namespace)
+            kind, obj = await telling.gang(client, text, namespace, all_kinds=True)
         except ShoalError as missing:
             if not await _of_gone(client, text, namespace, role, previous, writer):
                 raise missing from None
@@ -76,7 +76,7 @@ async def _of_gone(
 ) -> bool:
     """What was kept of a gang that is not there any more."""
     word, _, name = text.rpartition("/")
-    kinds = tuple(dict.fromkeys(one.kind for one in gangs.kinds_called(word))) if word else ()
+    kinds = tuple(dict.fromkeys(one.kind for one in gangs.kinds_called(word, gangs.WAITING))) if word else ()
     try:
         return await logs.read_gone(client, kinds, name, namespace, writer.write, role=role, previous=previous)
     except asking.NoAnswer as error:

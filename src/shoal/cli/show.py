@@ -60,6 +60,17 @@ def document(value: Any, form: str) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def length(seconds: float) -> str:
+    """`3.2s`, `47s`, `5m10s`, `3h20m`, `2d4h`."""
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    for unit, size, small, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // part}{small}"
+    return f"{whole}s"
+
+
 def age(moment: int, now: int) -> str:
     """`47s`, `5m`, `3h`, `2d`."""
     seconds = max(0, (now - moment) // 1_000_000)

@@ -28,10 +28,11 @@ T = TypeVar("T")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 
 
-async def gang(client: Client, text: str, namespace: str) -> tuple[Kind, Json]:
-    """The gang that `[KIND/]NAME` means."""
+async def gang(client: Client, text: str, namespace: str, *, all_kinds: bool = False) -> tuple[Kind, Json]:
+    """The gang that `[KIND/]NAME` means; with `all_kinds` also a pod, a JobSet, or anything else that can wait."""
     word, _, name = text.rpartition("/")
-    return await find(client, await searched_kinds(client, word, namespace), name, namespace)
+    searched = await searched_kinds(client, word, namespace, all_kinds=all_kinds)
+    return await find(client, searched, name, namespace)
 
 
 def change(view: GangView) -> None:

@@ -24,7 +24,7 @@ QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.de
 
 @click.command(
     epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why aw/train -n team-a -o json\n  shoal why rayjob/tune\n"
-    "  shoal why quotasubtree/team-root"
+    "  shoal why workload/bare\n  shoal why pod/train-head\n  shoal why quotasubtree/team-root"
 )
 @click.argument("gang", metavar="[KIND/]NAME")
 @click.option("-n", "--namespace", default="default", show_default=True)
@@ -42,7 +42,11 @@ def command(
     context: str | None,
     name: str | None,
 ) -> None:
-    """Say why a gang runs or waits: what is short, by how much and where, which gangs hold it, what would help.
+    """Say why a gang runs or waits: what is short, by how much and where, which gangs hold it, what would help; of one
+    that has ended, how, when, after how long, and its last lines.
+
+    Every kind that can wait may be asked about: AppWrappers, Ray kinds and Jobs with or without a queue, JobSets, pods,
+    bare Workloads, and any other kind that a queue holds.
 
     Of a QuotaSubtree: which gangs are charged at its nodes, by name as far as you may read them.
 
@@ -63,7 +67,7 @@ def command(
 
 async def _explain(word: str, name: str, namespace: str, fresh: bool, where: tuple[Any, ...]) -> dict[str, Any]:
     async with reach(*where) as client:
-        searched = await searched_kinds(client, word, namespace)
+        searched = await searched_kinds(client, word, namespace, all_kinds=True)
         return await explain_to(client, searched, name, namespace, fresh=fresh)
 
 
@@ -85,8 +89,7 @@ def _print_consumers(told: dict[str, Any]) -> None:
 def _print(told: dict[str, Any]) -> None:
     now = SystemClock().now()
     name = f"{told['kind']} {told['namespace']}/{told['name']}"
-    since = parse_time(told["since"])
-    _say(f"{name} is {told['state']} since {seconds_text(since)} ({show.age(since, now)} ago)", bold=True)
+    _say(f"{name} {_standing(told, now)}", bold=True)
     if told.get("cluster"):
         _say(f"  in cluster {told['cluster']}")
     if told.get("pods"):
@@ -125,6 +128,17 @@ def _print(told: dict[str, Any]) -> None:
         stored = told.get("explainedAt") or told.get("storedAt")
         age = f", written {show.age(parse_time(stored), now)} ago" if stored else ""
         click.echo(show.harmless(f"this is what is stored{age}: {told['notAnswered']}"), err=True)
+
+
+def _standing(told: dict[str, Any], now: int) -> str:
+    """How it stands since when; of one that has ended, how, when, and after how long."""
+    since = parse_time(told.get("endedAt") or told["since"])
+    at = f"{seconds_text(since)} ({show.age(since, now)} ago)"
+    if not told.get("outcome"):
+        return f"is {told['state']} since {at}"
+    ran = f", after it ran for {show.length(told['ranSeconds'])}" if "ranSeconds" in told else ""
+    code = f" with exit code {told['exitCode']}" if told.get("exitCode") else ""
+    return f"{told['outcome']}{code} at {at}{ran}"
 
 
 def when(estimate: dict[str, Any], now: int) -> str:

@@ -255,7 +255,7 @@ async def attach(
     choice = _choice(kubeconfig, context, cluster_name)
     word, _, wanted = name.rpartition("/")
     async with connected(choice, MANAGER) as client:
-        searched = await explaining.searched_kinds(client, word, namespace)
+        searched = await explaining.searched_kinds(client, word, namespace, all_kinds=True)
         kind, obj = await explaining.find(client, searched, wanted, namespace)
     return GangHandle(kind, obj, choice)
 

@@ -14,26 +14,32 @@ from shoal.api.meta import Json
 from shoal.api.times import micro_text
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 from shoal.sdk import asking, gangs, queued
 from shoal.sdk.last_words import last_words
+from shoal.sdk.standing import how_it_ended, words
 
-_STATES = {"Pending": "waiting", "Suspended": "waiting", "RunningHoldCompletion": "running until its pods end"}
+_STATES = {"Pending": "waiting", "Suspended": "waiting"}
 RUNNING = ("Running", "ready")
 _COUNTS = {"running": "running", "pending": "pending", "Succeeded": "succeeded", "failed": "failed"}
 
 
-async def searched_kinds(client: Client, word: str, namespace: str) -> tuple[Kind, ...]:
-    """The kinds that the word means; those that the commands do not know by heart are asked for."""
+async def searched_kinds(client: Client, word: str, namespace: str, *, all_kinds: bool = False) -> tuple[Kind, ...]:
+    """The kinds that the word means; those that the commands do not know by heart are asked for. `all_kinds`: also
+    those that are no gangs by themselves and can wait, such as pods and bare Workloads."""
+    waiting = gangs.WAITING if all_kinds else ()
     try:
         if word:
-            return gangs.kinds_called(word)
+            return gangs.kinds_called(word, waiting)
     except ShoalError:
         pass
     others = await queued.other_kinds(client, await queued.workloads(client, namespace))
     if word.lower() in (kinds.POD.kind.lower(), kinds.POD.plural) and kinds.POD not in others:
         others = (*others, kinds.POD)  # one of a group that is not whole yet
-    return gangs.kinds_called(word, others) if word else (*gangs.KINDS, *gangs.QUEUED, *others)
+    if word:
+        return gangs.kinds_called(word, (*others, *waiting))
+    return tuple(dict.fromkeys((*gangs.KINDS, *gangs.QUEUED, *others, *waiting)))
 
 
 async def explain_to(
@@ -41,11 +47,11 @@ async def explain_to(
 ) -> dict[str, Any]:
     """What the client's user may learn about this gang; of something inside an AppWrapper, about the AppWrapper."""
     kind, obj = await find(client, searched, name, namespace)
-    holder = gangs.owner(obj)
-    if holder is not None and holder["kind"] == "AppWrapper" and not gangs.is_wrapper(kind):
-        kind, obj = await find(client, gangs.WRAPPERS, holder["name"], namespace)
+    kind, obj = await _asked_about(client, kind, obj)
     stored, waits = await _stored(client, kind, obj)
-    if (waits or gangs.has_failed(kind, obj)) and (lines := await last_words(client, kind, obj)):
+    ended = how_it_ended(kind, obj, await _workload_of(client, kind, obj))
+    stored |= ended
+    if (ended or waits or gangs.has_failed(kind, obj)) and (lines := await last_words(client, kind, obj, bool(ended))):
         stored["lastLines"] = lines
     if not waits:
         return stored
@@ -56,8 +62,35 @@ async def explain_to(
     return {**stored, **_answered(answer)}
 
 
+async def _asked_about(client: Client, kind: Kind, obj: Json) -> tuple[Kind, Json]:
+    """Of something inside an AppWrapper, the AppWrapper; of a job's Workload, the job, where it may be read."""
+    holder = gangs.owner(obj)
+    if holder is None or gangs.is_wrapper(kind):
+        return kind, obj
+    namespace = obj["metadata"]["namespace"]
+    if holder["kind"] == "AppWrapper":
+        return await find(client, gangs.WRAPPERS, holder["name"], namespace)
+    if kind != kinds.WORKLOAD:
+        return kind, obj
+    try:
+        above = await Discovery(client).kind_of(str(holder["apiVersion"]), str(holder["kind"]))
+        found = await client.get(above, holder["name"], namespace) if above is not None else None
+    except (Forbidden, NotFound):
+        return kind, obj
+    return (above, found) if above is not None and found is not None else (kind, obj)
+
+
+async def _workload_of(client: Client, kind: Kind, obj: Json) -> Json | None:
+    if kind == kinds.WORKLOAD or not queued.queue_of(obj):
+        return None
+    found = await queued.workloads(client, obj["metadata"]["namespace"])
+    return queued.by_owner(found).get(obj["metadata"]["uid"])
+
+
 async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any], bool]:
     """What the object itself says, and whether there is more to ask: why it does not run."""
+    if kind == kinds.WORKLOAD:
+        return _bare(kind, obj)
     held = await queued.describe(client, obj) if queued.queue_of(obj) else None
     if held is not None and "state" in held:
         return {**_named(kind, obj), "since": _since(obj), **held}, held["state"] != "incomplete"
@@ -117,11 +150,21 @@ async def find(client: Client, searched: tuple[Kind, ...], name: str, namespace:
     raise ShoalError(f"there is no {what} {name} in namespace {namespace}; `shoal get -A` lists all gangs")
 
 
+def _bare(kind: Kind, workload: Json) -> tuple[dict[str, Any], bool]:
+    """A Workload that no job owns, or whose job may not be read."""
+    state, message = gangs.state_of(kind, workload)
+    queue = str((workload.get("spec") or {}).get("queueName") or "")
+    found = {"since": gangs.ended_at(kind, workload) or _since(workload), "queue": queue}
+    found |= {"message": message, "storedAt": queued.stored_at(workload)}
+    waits = queued.told(workload) is not None and state != "Incomplete"
+    return {**_named(kind, workload), "state": words(state), **found}, waits
+
+
 def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
     """A gang that no AppWrapper holds: what its own controller says."""
     state, reason = gangs.state_of(kind, obj)
     since = gangs.ended_at(kind, obj) or _since(obj)
-    return {**_named(kind, obj), "state": state.lower(), "since": since, "message": reason}
+    return {**_named(kind, obj), "state": words(state), "since": since, "message": reason}
 
 
 async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
@@ -136,14 +179,14 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
     if status.get("canrun") and state == "Pending":
         state = "admitted, being started"
     pods = {told: status[name] for name, told in _COUNTS.items() if status.get(name)}
-    found = {**_named(kind, obj), "state": _STATES.get(state, state.lower()), "since": _since(obj), "pods": pods}
+    found = {**_named(kind, obj), "state": _STATES.get(state) or words(state), "since": _since(obj), "pods": pods}
     found |= explain.described(wrapper, names)
     if not found.get("message") and state == "Running":
         found["message"] = gangs.state_of(kind, obj)[1]
     if not status:
         found["message"] = "no controller has looked at it yet; is one running? (shoal up, or shoal controller)"
     elif (obj.get("spec") or {}).get("suspend"):
-        found["state"] = state.lower()
+        found["state"] = words(state)
         found["message"] = "spec.suspend is true; it starts when that is cleared"
     if "resumeAt" in found:
         found["resumeAt"] = micro_text(found["resumeAt"])
@@ -154,7 +197,6 @@ async def _names(client: Client) -> dict[str, str]:
     """Every gang that the asker may read, by UID: the server decides which those are. A Workload goes by its job."""
     import msgspec
 
-    from shoal.api import kinds
     from shoal.api.meta import Object
 
     found: dict[str, str] = {}

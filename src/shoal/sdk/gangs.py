@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from shoal.api import kinds, ray_gang
 from shoal.api.kind import Kind
+from shoal.api.kueue_told import ended_at as workload_ended_at
+from shoal.api.kueue_told import ran, told
 from shoal.api.log_text import headline
 from shoal.api.meta import Json
+from shoal.api.pod_told import why_pending
 from shoal.errors import ShoalError
 
 KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
 QUEUED = (kinds.JOB,)
 """Kinds that are gangs only where they name a queue."""
+WAITING = (kinds.JOB_SET, kinds.RAY_SERVICE, kinds.WORKLOAD, kinds.POD)
+"""Further kinds that can wait and may be asked about, with or without a queue; the commands that change gangs do not
+look for them."""
 LONGEST_REASON = 1000
 """Of what a controller of ours wrote; it is one line, or the first of several."""
 WRAPPERS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
+SHORT_NAMES = {"aw": "appwrapper", "wl": "workload", "po": "pod"}
 
 
 def is_wrapper(kind: Kind) -> bool:
@@ -29,11 +36,10 @@ def is_known(kind: Kind) -> bool:
 
 
 def kinds_called(word: str, others: tuple[Kind, ...] = ()) -> tuple[Kind, ...]:
-    """Kinds by the names that kubectl takes: `appwrapper`, `aw`, `rayclusters`, `rayjob.ray.io`."""
-    wanted, every = word.lower().partition(".")[0], (*KINDS, *QUEUED, *others)
-    found = tuple(
-        one for one in every if wanted in (one.kind.lower(), one.plural) or (wanted == "aw" and is_wrapper(one))
-    )
+    """Kinds by the names that kubectl takes: `appwrapper`, `aw`, `rayclusters`, `rayjob.ray.io`, `wl`."""
+    wanted, every = word.lower().partition(".")[0], tuple(dict.fromkeys((*KINDS, *QUEUED, *others)))
+    short = SHORT_NAMES.get(wanted, wanted)
+    found = tuple(one for one in every if short in (one.kind.lower(), one.plural))
     if not found:
         known = ", ".join(dict.fromkeys(one.kind.lower() for one in every))
         raise ShoalError(f"{word} is no kind of gang; choose from {known}")
@@ -68,7 +74,19 @@ def _told(kind: Kind, obj: Json) -> tuple[str, str]:
                 return "Incomplete", lacks
             return state, str(status.get("reason") or "")
         case "Job" if status.get("active"):
+            active, ready = int(status["active"]), int(status.get("ready") or 0)
+            if "ready" in status and ready < active:
+                return "Starting", f"{active - ready} of {active} pods are not ready"
             return "Running", ""
+        case "Pod":
+            return str(status.get("phase") or "Pending"), why_pending(status) or str(status.get("message") or "")
+        case "JobSet" if not status.get("terminalState"):
+            active = sum(int(one.get("active") or 0) for one in status.get("replicatedJobsStatus") or ())
+            return ("Running" if active else "Suspended" if spec.get("suspend") else "New"), ""
+        case "RayService":
+            return str(status.get("serviceStatus") or "New"), ""
+        case "Workload":
+            return told(obj) or ran(obj)
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
     return (str(conditions[-1].get("type")) if conditions else "New"), ""
 
@@ -111,9 +129,16 @@ def ended_at(kind: Kind, obj: Json) -> str:
             if status.get("jobDeploymentStatus") in ("Complete", "Failed", "ValidationFailed"):
                 return str(status.get("endTime") or _newest(status) or obj["metadata"]["creationTimestamp"])
             ended = False
-        case "Job":
+        case "Pod":
+            ended = status.get("phase") in ("Succeeded", "Failed")
+        case "Workload":
+            return workload_ended_at(obj)
+        case "Job" | "JobSet":
             conditions = status.get("conditions") or ()
-            ended = any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+            ended = any(
+                one.get("type") in ("Complete", "Completed", "Failed") and one.get("status") == "True"
+                for one in conditions
+            )
         case _:
             ended = False
     return _newest(status) if ended else ""

@@ -1,4 +1,4 @@
-"""The last lines of a gang that failed, for `shoal why`: of the log that Ray kept of a job, and of failed containers.
+"""The last lines of a gang, for `shoal why`: of the log that Ray kept of a job, of failed containers, or of the driver.
 
 Read with the asker's rights; what may not be read is left out. Lines come without terminal codes.
 """
@@ -12,8 +12,10 @@ from shoal.api.kind import Kind
 from shoal.api.log_text import MOST_LINES, last_lines, without_codes
 from shoal.api.meta import Json
 from shoal.api.objects import controller_of
+from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError
+from shoal.sdk import logs
 
 BETWEEN = (kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB)
 """Kinds that stand between a gang and its pods, the upper first."""
@@ -21,8 +23,8 @@ MOST_CONTAINERS = 2
 MOST_BYTES = 64 << 10
 
 
-async def last_words(client: Client, kind: Kind, obj: Json) -> list[dict[str, Any]]:
-    """Each with what it is `of`, and its `lines`."""
+async def last_words(client: Client, kind: Kind, obj: Json, ended: bool = False) -> list[dict[str, Any]]:
+    """Each with what it is `of`, and its `lines`. `ended`: where nothing failed, those of its log."""
     found = []
     if kind == kinds.RAY_JOB and (lines := last_lines(str((obj.get("status") or {}).get("message") or ""))):
         found.append({"of": "the Ray job", "lines": lines})
@@ -30,7 +32,21 @@ async def last_words(client: Client, kind: Kind, obj: Json) -> list[dict[str, An
         name = pod["metadata"]["name"]
         if lines := await _log(client, pod, container, previous):
             found.append({"of": f"pod {name}, container {container}", "lines": lines})
-    return found
+    return found or (await _of_the_log(client, kind, obj) if ended else [])
+
+
+async def _of_the_log(client: Client, kind: Kind, obj: Json) -> list[dict[str, Any]]:
+    """Of its driver, or what was kept of it."""
+    end: list[tuple[str, bytes]] = []
+
+    def write(source: logs.LogSource, chunk: bytes) -> None:
+        end[:] = [(source.pod, ((end[0][1] if end else b"") + chunk)[-MOST_BYTES:])]
+
+    try:
+        await logs.read(client, kind, obj, write)
+    except (KubeError, ShoalError):
+        return []
+    return [{"of": f"pod {pod}", "lines": lines} for pod, text in end if (lines := _lines(text))]
 
 
 async def _failed(client: Client, obj: Json) -> list[tuple[Json, str, bool]]:
@@ -69,5 +85,9 @@ async def _log(client: Client, pod: Json, container: str, previous: bool) -> lis
             text = (text + chunk)[-MOST_BYTES:]
     except KubeError:
         return []
+    return _lines(text)
+
+
+def _lines(text: bytes) -> list[str]:
     lines = without_codes(text.decode(errors="replace")).split("\n")
     return [line[:400] for line in lines if line.strip()][-MOST_LINES:]

@@ -47,6 +47,10 @@ def outcome_of(kind: Kind, obj: Json, workload: Json | None) -> GangOutcome:
                 if holds(obj, name):
                     return GangOutcome("succeeded" if stage == "succeeded" else "failed")
             return GangOutcome("running" if status.get("active") else _before(workload))
+        case "Pod":
+            return GangOutcome(_POD.get(str(status.get("phase") or ""), _before(workload)))
+        case "Workload":
+            workload = obj
     if workload is not None and holds(workload, "Finished"):
         reason = condition(workload, "Finished").get("reason")
         return GangOutcome("failed" if reason in ("Failed", "JobFailed", "OwnerNotFound") else "succeeded")
@@ -55,6 +59,7 @@ def outcome_of(kind: Kind, obj: Json, workload: Json | None) -> GangOutcome:
     return GangOutcome(_before(workload))
 
 
+_POD: dict[str, Stage] = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _APP_WRAPPER: dict[str, Stage] = {
     "Running": "running",
     "RunningHoldCompletion": "running",

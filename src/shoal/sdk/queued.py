@@ -11,13 +11,14 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.kueue_names import IS_GROUP
-from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, status_of, told
+from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, ran, status_of, told
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 from shoal.sdk import gangs
+from shoal.sdk.standing import words
 
 QUEUE = KUEUE_QUEUE
 
@@ -69,12 +70,6 @@ async def other_kinds(client: Client, found: list[Json]) -> tuple[Kind, ...]:
     return tuple(one for one in kinds_found if one is not None)
 
 
-def ran(workload: Json) -> tuple[str, str]:
-    """State and reason of a gang that was started, as its Workload tells of it."""
-    finished = condition(workload, "Finished")
-    return ("Finished", str(finished.get("message") or "")) if finished.get("status") == "True" else ("Running", "")
-
-
 def cluster_of(workload: Json | None) -> str:
     """The other cluster that this gang was given to; empty for those that run here."""
     return str(status_of(workload or {}).get("clusterName") or "")
@@ -103,7 +98,7 @@ async def describe(client: Client, job: Json) -> dict[str, Any] | None:
         return {"cluster": cluster_of(workload), **({"message": silent[0]} if silent else {})}
     state, message = said
     queue = str((workload.get("spec") or {}).get("queueName") or "")
-    made = {"state": state.lower(), "message": message, "queue": queue, "storedAt": stored_at(workload)}
+    made = {"state": words(state), "message": message, "queue": queue, "storedAt": stored_at(workload)}
     return (
         {**made, "since": condition(workload, PODS_MISSING)["lastTransitionTime"]} if is_incomplete(workload) else made
     )

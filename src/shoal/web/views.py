@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.api import ray_gang
 from shoal.api.kind import Kind
-from shoal.api.kueue_told import condition
 from shoal.api.labels import NODE_POOL, RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.api.objects import controller_of
 from shoal.api.quantity import amount
-from shoal.sdk import gangs, places, rows
+from shoal.sdk import gangs, places, rows, standing
 from shoal.sdk.outcomes import outcome_of
 from shoal.web.lending import Place, parent_of, quotas_of
 
@@ -29,32 +27,11 @@ def gang_row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> 
     row = rows.row(kind, obj, workload, pods)
     row["id"] = row.pop("uid")
     row["stage"] = outcome_of(kind, obj, workload).stage
-    if started := started_at(kind, obj, workload):
+    if started := standing.started_at(kind, obj, workload):
         row["started"] = started
     if gangs.is_wrapper(kind):
         row |= _stored_position(obj)
     return row
-
-
-def started_at(kind: Kind, obj: Json, workload: Json | None) -> str:
-    """When it was last let go, as the object that decided it says; empty while it waits."""
-    status = obj.get("status") or {}
-    if workload is not None:
-        return _turned_true(workload, "Admitted")
-    match kind.kind:
-        case "AppWrapper":
-            return _turned_true(obj, "Dispatched") or _turned_true(obj, "ResourcesDeployed")
-        case "RayJob" | "RayCluster":
-            times = status.get("stateTransitionTimes") or {}
-            return _turned_true(obj, ray_gang.ADMITTED) or str(status.get("startTime") or times.get("ready") or "")
-    return str(status.get("startTime") or "")
-
-
-def _turned_true(obj: Json, name: str) -> str:
-    found = condition(obj, name)
-    if found.get("status") != "True":
-        return ""
-    return str(found.get("lastTransitionMicroTime") or found.get("lastTransitionTime") or "")
 
 
 def _stored_position(obj: Json) -> Row:

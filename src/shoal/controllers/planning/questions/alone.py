@@ -1,4 +1,4 @@
-"""Ray clusters, Ray jobs and Jobs that no queue and no AppWrapper holds: which of their pods do not run, and why.
+"""Ray kinds, Jobs, JobSets and pods that no queue and no AppWrapper holds: which of their pods do not run, and why.
 
 No plan speaks of them; their pods' own statuses do. The object is read when it is asked about, its pods come from the
 cache of the loop that plans.
@@ -21,9 +21,11 @@ from shoal.controllers.planning.words import printable
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
 
-KINDS = (kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY, kinds.JOB)
+KINDS = (
+    kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY, kinds.JOB, kinds.JOB_SET, kinds.RAY_SERVICE, kinds.POD,
+)  # fmt: skip
 MOST_PODS = 5
-ENDED = ("Complete", "Failed", "ValidationFailed")
+ENDED = ("Complete", "Completed", "Succeeded", "Failed", "ValidationFailed")
 
 
 async def subject_alone(
@@ -42,7 +44,10 @@ async def subject_alone(
 
 def _subject(obj: Json, pods: Iterable[SeenPod]) -> QuestionSubject:
     status, spec, uid = obj.get("status") or {}, obj.get("spec") or {}, obj["metadata"]["uid"]
-    state = str(status.get("jobDeploymentStatus") or status.get("state") or "")
+    names = ("jobDeploymentStatus", "terminalState", "serviceStatus", "state")
+    state = next((str(status[name]) for name in names if status.get(name)), "")
+    if obj.get("kind") == kinds.POD.kind:
+        state = str(status.get("phase") or "Pending")
     if state in ENDED or _has_ended(status):
         return QuestionSubject(
             uid=uid, state=state or "Finished", reason="Finished", message=str(status.get("message") or "")
