@@ -205,6 +205,10 @@ def _environment() -> dict[str, str]:
 
 
 def module_folder(module: str, path: str) -> Path:
+    """Where Go keeps a pinned module, or what was packed of it for a machine without Go."""
+    packed = cache_folder().parent / "modules" / path
+    if packed.is_dir():
+        return packed
     outcome = subprocess.run(
         [_go(), "list", "-m", "-f", "{{.Dir}}", path],
         cwd=HERE / module,

@@ -12,13 +12,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
-def write_all(folder: Path) -> None:
-    """Write ca.crt, server.{crt,key}, admin.{crt,key}, sa.key and sa.pub."""
+def write_all(folder: Path, users: tuple[str, ...] = ()) -> None:
+    """Write ca.crt, server.{crt,key}, admin.{crt,key} and the same for more `users` that may do all, sa.key, sa.pub."""
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("shoal-test-ca", (), ca_key, ca_key, None)
     (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     _pair(folder, "server", "kube-apiserver", (), ca, ca_key)
-    _pair(folder, "admin", "admin", ("system:masters",), ca, ca_key)
+    for user in ("admin", *users):
+        _pair(folder, user, user, ("system:masters",), ca, ca_key)
     signing = ec.generate_private_key(ec.SECP256R1())
     _write_key(folder / "sa.key", signing)
     (folder / "sa.pub").write_bytes(

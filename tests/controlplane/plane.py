@@ -29,13 +29,19 @@ from tests.controlplane import build, certificates
 START_LIMIT = 90.0  # seconds; a loaded machine takes 5
 PORTS = (12_000, 18_000)
 """Below those that pods without a network of their own get, and that the machine gives to outgoing connections."""
+AUDIT_ALL = (
+    "- {level: RequestResponse, verbs: [create, update, patch, delete, deletecollection]}\n"
+    "- {level: RequestResponse, verbs: [get], omitStages: [RequestReceived]}\n"
+    "- {level: Metadata, omitStages: [RequestReceived]}\n"
+)
 SHARES = 16
 """Test processes that run side by side take theirs from different parts."""
 
 
 class ControlPlane:
     """`controllers`, `scheduler` and `kwok` add those processes; `nodes` creates that many simulated Node objects.
-    Simulated nodes complete the pods of Jobs at once, unless `jobs_go_on`."""
+    Simulated nodes complete the pods of Jobs at once, unless `jobs_go_on`. Each of `users` has its own kubeconfig and
+    may do all; `audit_rules` are what the audit log records instead of everything."""
 
     def __init__(
         self,
@@ -48,13 +54,17 @@ class ControlPlane:
         audit: bool = False,
         stay: bool = False,
         jobs_go_on: bool = False,
+        users: tuple[str, ...] = (),
+        audit_rules: str = "",
     ) -> None:
         self.folder = folder
         self.controllers = controllers
         self.scheduler = scheduler
         self.kwok = kwok or nodes > 0
         self.nodes = nodes
-        self.audit = audit
+        self.audit = audit or bool(audit_rules)
+        self.audit_rules = audit_rules or AUDIT_ALL
+        self.users = users
         self.stay = stay
         self.jobs_go_on = jobs_go_on
         self.kubeconfig = folder / "kubeconfig"
@@ -75,7 +85,7 @@ class ControlPlane:
         wanted += ["kwok"] if self.kwok else []
         self._binaries = build.binaries(*wanted)
         self.folder.mkdir(parents=True, exist_ok=True)
-        certificates.write_all(self.folder)
+        certificates.write_all(self.folder, self.users)
         self._start_server()
         if self.controllers:
             self.restart_controllers()
@@ -91,7 +101,8 @@ class ControlPlane:
     def _start_server(self, attempts: int = 3) -> None:
         """On other ports where a stranger was quicker."""
         self.port, self.etcd_port, self._peer_port = free_ports(3)
-        self._write_kubeconfig()
+        for user in ("admin", *self.users):
+            self._write_kubeconfig(user)
         try:
             self.restart_etcd()
             self.restart_apiserver()
@@ -165,12 +176,7 @@ class ControlPlane:
         ]
         if self.audit:
             policy = self.folder / "audit-policy.yaml"
-            policy.write_text(
-                "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n"
-                "- {level: RequestResponse, verbs: [create, update, patch, delete, deletecollection]}\n"
-                "- {level: RequestResponse, verbs: [get], omitStages: [RequestReceived]}\n"
-                "- {level: Metadata, omitStages: [RequestReceived]}\n"
-            )
+            policy.write_text(f"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{self.audit_rules}")
             flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         self._spawn("kube-apiserver", *flags)
         self._until_ready("kube-apiserver", f"{self.server}/readyz")
@@ -295,9 +301,13 @@ class ControlPlane:
     def _path(self, name: str) -> str:
         return str(self.folder / name)
 
-    def _write_kubeconfig(self) -> None:
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(
+    def kubeconfig_of(self, user: str) -> Path:
+        return self.kubeconfig if user == "admin" else self.folder / f"kubeconfig-{user}"
+
+    def _write_kubeconfig(self, user: str) -> None:
+        path = self.kubeconfig_of(user)
+        path.touch(mode=0o600)
+        path.write_text(
             json.dumps(
                 {
                     "apiVersion": "v1",
@@ -311,14 +321,14 @@ class ControlPlane:
                     ],
                     "users": [
                         {
-                            "name": "admin",
+                            "name": user,
                             "user": {
-                                "client-certificate": self._path("admin.crt"),
-                                "client-key": self._path("admin.key"),
+                                "client-certificate": self._path(f"{user}.crt"),
+                                "client-key": self._path(f"{user}.key"),
                             },
                         }
                     ],
-                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
                 }
             )
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,15 +15,11 @@ from pathlib import Path
 import pytest
 
 from shoal.api.meta import Json
-from tests.controlplane import build
+from tests.controlplane import peers
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.patience import PATIENCE
 
 SHOAL = str(Path(sys.executable).with_name("shoal"))
-KUBERAY = "github.com/ray-project/kuberay/ray-operator"
-KUEUE = "sigs.k8s.io/kueue"
-FIXED_FOLDER, OWN_FOLDER = '"/etc/kueue/metrics/certs"', 'os.Getenv("KUEUE_CERTIFICATES")'
-"""Where Kueue reads the certificate of its metrics: a folder of the machine, and one of the test."""
 PODS = 10
 """Three clusters of three, and the pod that submits the job."""
 
@@ -39,7 +34,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def environment(plane: ControlPlane) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "KUEUE_CERTIFICATES": str(plane.folder / "certificates")}
+    return {**os.environ, "KUBECONFIG": str(plane.kubeconfig), peers.CERTIFICATES: str(plane.folder / "certificates")}
 
 
 def shoal(plane: ControlPlane, *arguments: str) -> str:
@@ -70,17 +65,6 @@ def running(command: list[str], plane: ControlPlane, log: Path) -> Iterator[subp
     finally:
         process.terminate()
         process.wait(60)
-
-
-def kuberay(plane: ControlPlane) -> list[str]:
-    metrics, probes = free_ports(2)
-    return [
-        str(build.program("kuberay", KUBERAY)),
-        f"--metrics-addr=127.0.0.1:{metrics}",
-        f"--health-probe-bind-address=127.0.0.1:{probes}",
-        "--enable-leader-election=false",
-        "--reconcile-concurrency=2",
-    ]
 
 
 def deployment(command: list[str], name: str, image: str) -> Json:
@@ -170,10 +154,10 @@ def until_settled(port: int) -> None:
 
 
 def test_ray_clusters_jobs_and_services_go_from_kuberay_to_shoal_and_back(plane: ControlPlane, tmp_path: Path) -> None:
-    folder = build.module_folder("kuberay", KUBERAY) / "config" / "crd" / "bases"
-    for path in sorted(folder.glob("*.yaml")):
+    definitions = peers.kuberay_definitions()
+    for path in definitions:
         plane.kubectl("apply", "--server-side", "-f", str(path))
-    command = kuberay(plane)
+    command = peers.kuberay("--reconcile-concurrency=2")
     stands = deployment(command, "kuberay-operator", "quay.io/kuberay/operator:v1.6.0")
     with running(command, plane, tmp_path / "kuberay.log"):
         plane.kubectl("create", "-f", "-", stdin=json.dumps(stands))
@@ -205,7 +189,7 @@ def test_ray_clusters_jobs_and_services_go_from_kuberay_to_shoal_and_back(plane:
 
     assert "kuberay-operator in default: 1 replicas" in shoal(plane, "import", "--give-back")
     assert objects(plane, "deployments")[0]["spec"]["replicas"] == 1
-    for path in sorted(folder.glob("*.yaml")):
+    for path in definitions:
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
     with running(command, plane, tmp_path / "kuberay.log"):
         resize(plane, 4)
@@ -215,29 +199,6 @@ def test_ray_clusters_jobs_and_services_go_from_kuberay_to_shoal_and_back(plane:
 
 
 # --- Kueue
-
-
-def kueue(plane: ControlPlane, folder: Path) -> list[str]:
-    """Its manager for batch Jobs, without webhooks: the API server of this plane reaches no Service."""
-    metrics, probes, webhook = free_ports(3)
-    certificates = plane.folder / "certificates"
-    certificates.mkdir()
-    for ending in ("crt", "key"):
-        shutil.copy(plane.folder / f"server.{ending}", certificates / f"tls.{ending}")
-    configuration = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{probes}"},
-        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
-        "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(certificates)},
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-        "integrations": {"frameworks": ["batch/job"]},
-        "featureGates": {"VisibilityOnDemand": False},
-    }
-    (folder / "kueue.json").write_text(json.dumps(configuration))
-    made = build.program("kueue_manager", f"{KUEUE}/cmd/kueue", {FIXED_FOLDER: OWN_FOLDER})
-    return [str(made), f"--config={folder / 'kueue.json'}"]
 
 
 def job(name: str) -> Json:
@@ -290,13 +251,13 @@ def next_starts(plane: ControlPlane, before: str, name: str) -> dict[str, str]:
 
 
 def test_admitted_jobs_go_from_kueue_to_shoal_and_back(plane: ControlPlane, tmp_path: Path) -> None:
-    definitions = sorted((build.kueue_folder() / "config" / "components" / "crd" / "bases").glob("*.yaml"))
+    definitions = peers.kueue_definitions()
     for path in definitions:
         plane.kubectl("apply", "--server-side", "-f", str(path))
     for obj in queues():
         until_created(plane, obj)
     until(lambda: is_served(plane, "workloads.kueue.x-k8s.io"), lambda: "Workloads are not served")  # it asks once
-    command = kueue(plane, tmp_path)
+    command = peers.kueue(plane, ["batch/job"])
     stands = deployment(command, "kueue-controller-manager", "registry.k8s.io/kueue/kueue:v0.19.2")
     with running(command, plane, tmp_path / "kueue.log"):
         plane.kubectl("create", "-f", "-", stdin=json.dumps(stands))

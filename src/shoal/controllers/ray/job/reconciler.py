@@ -76,7 +76,7 @@ class JobReconciler:
         if view.deleting(job):
             return await self._finish(job, memory)
         stage = str(submission.status(job).get("jobDeploymentStatus") or "")
-        if stage in (NEW, "New") or (stage == INVALID and not self._seen(job)):
+        if _may_begin(job, stage) or (stage == INVALID and not self._seen(job)):
             problems = problems_of_job(job, self._settings)  # only at the start: an edit never disturbs what runs
             if problems:
                 return await self._refuse(job, problems)
@@ -101,7 +101,10 @@ class JobReconciler:
     # --- stages
 
     async def _begin(self, job: Json) -> float | None:
-        """Fix the names of this attempt before anything is made."""
+        """Fix the names of this attempt before anything is made. A job that comes suspended, as all that a queue holds,
+        has no attempt yet."""
+        if view.spec(job).get("suspend") is True:
+            return await self._write(job, {"jobDeploymentStatus": SUSPENDED})
         if names.JOB_FINALIZER not in (view.metadata(job).get("finalizers") or []):
             held = view.metadata(job).get("finalizers") or []
             job = await self._writer.set_finalizers(kinds.RAY_JOB, job, [*held, names.JOB_FINALIZER], self._caches.jobs)
@@ -280,9 +283,7 @@ class JobReconciler:
         )
 
     async def _resume(self, job: Json) -> float | None:
-        if view.spec(job).get("suspend") is True:
-            return None
-        return await self._write(job, {"jobDeploymentStatus": NEW})
+        return None if view.spec(job).get("suspend") is True else await self._begin(job)
 
     async def _clean_up(self, job: Json) -> float | None:
         """Complete or Failed: what the deletion rules say, one step per pass."""
@@ -387,6 +388,11 @@ class JobReconciler:
         self._memory.pop(key, None)
         self._poller.forget(key)
         self._poller.forget_stops(key)
+
+
+def _may_begin(job: Json, stage: str) -> bool:
+    """Is it new, or resumed?"""
+    return stage in (NEW, "New") or (stage == SUSPENDED and view.spec(job).get("suspend") is not True)
 
 
 def _differs(old: Json, new: Json) -> bool:
