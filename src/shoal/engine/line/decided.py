@@ -96,7 +96,7 @@ class Decided:
         self._before[gang.uid] = gang
         self.holds.pop(gang.uid, None)
         self.state.assume_admitted(gang, self.now, start.seats, start.placement.assignment(gang))
-        self.state.ledger.settle()
+        self.state.ledger.settle(started=True)
 
     def _wait_for(self, gang: Gang, placement: Placement, victims: Iterable[str]) -> None:
         leaving = set(victims)

@@ -52,6 +52,10 @@ class Ledger:
         self._unplaced: dict[str, dict[int, int]] = {}
         self._ghosts: dict[str, Charges] = {}
         self._ghosts_seen: tuple[int, dict[str, dict[int, int]]] = (-1, {})
+        self._ghosts_strained: set[str] = set()
+        """Nodes that were strained when these were placed."""
+        self._recounted = False
+        """Has the number of pods without a planned node changed since then?"""
         self._unsettled: set[str] = set()
         self._claims: dict[str, Charges] = {}
         self._claimed: dict[str, Claim] = {}
@@ -281,14 +285,16 @@ class Ledger:
 
     # Room kept for pods to come
 
-    def settle(self) -> None:
-        """Work out again what the touched gangs hold, and bring the room's arrays up to date."""
+    def settle(self, *, started: bool = False) -> None:
+        """Work out again what the touched gangs hold, and bring the room's arrays up to date. `started`: all that is
+        new is a gang on room that was free, so that no other has to move."""
         for uid in sorted(self._unsettled):
             self._settle_one(uid)
         self._unsettled.clear()
         self.room.flush()
         self._displace()
-        self._place_ghosts()
+        if not started or self._recounted or self.room.strained != self._ghosts_strained:
+            self._place_ghosts()
 
     def _settle_one(self, uid: str) -> None:
         gang = self.holders.get(uid)
@@ -335,9 +341,10 @@ class Ledger:
         counts = Counter(self._missing.get(uid, {}))
         for (index, _), charge in self._displaced.get(uid, {}).items():
             counts[index] += charge.count
-        self._unplaced.pop(uid, None)
+        before = self._unplaced.pop(uid, None)
         if counts:
             self._unplaced[uid] = dict(counts)
+        self._recounted = self._recounted or before != self._unplaced.get(uid)
 
     def _displace(self) -> None:
         """Plans whose node is gone or closed, or was filled by another scheduler, are counted where there is room.
@@ -416,14 +423,14 @@ class Ledger:
         They are placed afresh from the facts each time, so that a rebuilt ledger finds the same. Not so where sums
         decided: such pods may wait for a node, as MCAD lets them.
         """
+        self._recounted, self._ghosts_strained = False, set(self.room.strained)
         if (self.room.version, self._unplaced) == self._ghosts_seen or not (self._unplaced or self._ghosts):
             return
         for uid in list(self._ghosts):
             self._replace(self._ghosts, uid, {}, "ghost")
-        for uid in sorted(self._unplaced):
-            gang = self.holders[uid]
-            self._place_ghosts_of(gang, self._unplaced[uid])
+        self._place_ghosts_of({uid: self._unplaced[uid] for uid in sorted(self._unplaced)})
         self.room.flush()
+        self._ghosts_strained = set(self.room.strained)
         self._ghosts_seen = (self.room.version, {uid: dict(counts) for uid, counts in self._unplaced.items()})
 
     def _move_ghosts(self, gone: list[str]) -> dict[str, Charges]:
@@ -431,33 +438,64 @@ class Ledger:
         moved = {uid: self._ghosts.get(uid, {}) for uid in sorted(self._unplaced) if uid not in gone}
         for uid in moved:
             self._replace(self._ghosts, uid, {}, "ghost")
-        for uid in moved:
-            self._place_ghosts_of(self.holders[uid], self._unplaced[uid])
+        self._place_ghosts_of({uid: self._unplaced[uid] for uid in moved})
         if moved:
             self.room.flush()
         return moved
 
-    def _place_ghosts_of(self, gang: Gang, counts: dict[int, int]) -> None:
-        """As many as there is room for, one pod set after the other: each finds taken what those before it took.
-
-        The rest keep their room in pieces.
-        """
-        charges: Charges = {}
-        for index, count in sorted(counts.items()):
+    def _place_ghosts_of(self, wanted: dict[str, dict[int, int]]) -> None:
+        """As many as there is room for, those of one shape after the other: each shape finds taken what those before it
+        took. The rest keep their room in pieces."""
+        for members in self._alike(wanted):
+            gang, index = self.holders[members[0][0]], members[0][1]
             row = self.room.row(shape_of(gang.pod_sets[index], gang.node_selector))
             self.room.flush()
-            fitting = min(count, int(self.room.totals[row]))
+            fitting = min(sum(count for _, _, count in members), int(self.room.totals[row]))
+            seats: list[tuple[str, int]] = []
             if fitting > 0:
                 pod_set = msgspec.structs.replace(gang.pod_sets[index], count=fitting)
                 placement = place(msgspec.structs.replace(gang, pod_sets=(pod_set,)), self.room)
                 if isinstance(placement, Placement):
-                    for node, number in placement.pod_sets[0].items():
-                        charges[index, node] = Charge(pod_set, gang.namespace, node, number)
-                    self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
-                    count -= fitting
-            if count > 0:
-                charges.update(self._pieces(gang, index, count))
-                self._replace(self._ghosts, gang.uid, dict(charges), "ghost")
+                    seats = list(placement.pod_sets[0].items())
+            left = self._seat_ghosts(members, seats)
+            for uid, which, count in left:
+                pieces = self._pieces(self.holders[uid], which, count)
+                self._replace(self._ghosts, uid, {**self._ghosts.get(uid, {}), **pieces}, "ghost")
+
+    def _alike(self, wanted: dict[str, dict[int, int]]) -> list[list[tuple[str, int, int]]]:
+        """Gang, pod set and number of pods, together where a node that takes one takes another, in the order given."""
+        groups: dict[object, list[tuple[str, int, int]]] = {}
+        for uid, counts in wanted.items():
+            gang = self.holders[uid]
+            for index, count in sorted(counts.items()):
+                pod_set = gang.pod_sets[index]
+                looks_around = bool(self.room.around.closers) or pod_set.affinity or pod_set.host_ports
+                kind = (uid, index) if looks_around else shape_of(pod_set, gang.node_selector)
+                groups.setdefault(kind, []).append((uid, index, count))
+        return list(groups.values())
+
+    def _seat_ghosts(
+        self, members: list[tuple[str, int, int]], seats: list[tuple[str, int]]
+    ) -> list[tuple[str, int, int]]:
+        """Deal the seats out, node by node. Returns those that are left without one."""
+        charges: dict[str, Charges] = {}
+        unseated = []
+        node, free = "", 0
+        following = iter(seats)
+        for uid, index, count in members:
+            gang = self.holders[uid]
+            while count > 0:
+                if not free:
+                    node, free = next(following, ("", 0))
+                if not free:
+                    unseated.append((uid, index, count))
+                    break
+                number = min(count, free)
+                charges.setdefault(uid, {})[index, node] = Charge(gang.pod_sets[index], gang.namespace, node, number)
+                count, free = count - number, free - number
+        for uid, more in charges.items():
+            self._replace(self._ghosts, uid, {**self._ghosts.get(uid, {}), **more}, "ghost")
+        return unseated
 
     def _pieces(self, gang: Gang, index: int, count: int) -> Charges:
         """Pods that no node takes whole keep as much room in pieces, so that no gang fills these before they join."""
