@@ -32,6 +32,12 @@ SERVICES = 32
 """RayServices looked at together: a pass waits for dashboards, and one that is dead delays no other."""
 
 
+EVENTS_PACE = 5.0
+"""Events a second of each kind where hundreds of clusters come at once: statuses tell the same, and each is a write."""
+OTHERS = 2
+"""More keys in line than one job and its own cluster: others come at the same time."""
+
+
 class Operator:
     def __init__(
         self,
@@ -49,7 +55,7 @@ class Operator:
         """Set when every cache has its first full list."""
         self.caches = Caches(client, settings, self.clock)
         self.recorders = {
-            kind: Recorder(client, f"{kind}-controller", clock=self.clock, calm=self._calm)
+            kind: Recorder(client, f"{kind}-controller", clock=self.clock, calm=self._calm, pace=EVENTS_PACE)
             for kind in ("raycluster", "rayjob", "rayservice", "raycronjob", "ray")
         }
         shared = writes or Writes(client, clock=self.clock)
@@ -66,7 +72,13 @@ class Operator:
         asked = dashboard or (ProxiedDashboard(client) if settings.kubernetes_proxy else HttpDashboard())
         self.poller = Poller(asked, self.clock, lambda key: self._enqueue(self.jobs, key))
         jobs = JobReconciler(
-            OwnedWriter(shared, "rayjob"), self.caches, self.recorders["rayjob"], self.poller, settings, self.clock
+            OwnedWriter(shared, "rayjob"),
+            self.caches,
+            self.recorders["rayjob"],
+            self.poller,
+            settings,
+            self.clock,
+            in_a_rush=lambda: len(self.clusters.queue) + len(self.jobs.queue) > OTHERS,
         )
         self.jobs = self._controller("rayjob", jobs.reconcile)
         rays = RayReconciler(OwnedWriter(shared, "ray"), self.caches, self.recorders["ray"], settings, self.clock)

@@ -42,6 +42,8 @@ class Memory(msgspec.Struct):
     stop_since: float | None = None
     submitter_ended: float | None = None
     answers_then: int = 0
+    progress_since: float | None = None
+    """Since when its cluster's progress waits to be told."""
     ended_since: int | None = None
     """When the job was first seen at its end in Ray, where Ray itself does not say."""
 

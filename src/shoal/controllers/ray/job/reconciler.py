@@ -8,6 +8,7 @@ dashboard: answers come from the poller.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import start_gate, status
 from shoal.controllers.ray.cluster.reconciler import is_ours
-from shoal.controllers.ray.job import cleanup, deadlines
+from shoal.controllers.ray.job import cleanup, deadlines, telling
 from shoal.controllers.ray.job.attempt import Attempt, remove_attempt
 from shoal.controllers.ray.job.dashboard import TERMINAL
 from shoal.controllers.ray.job.poller import Poller
@@ -57,9 +58,10 @@ class JobReconciler:
         settings: RaySettings,
         clock: Clock,
         random: Random | None = None,
+        in_a_rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._writer, self._caches, self._recorder, self._poller = writer, caches, recorder, poller
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
         self._attempt = Attempt(writer, caches, poller, settings)
         self._upkeep = JobUpkeep(writer, caches, recorder, settings)
         self._random = random or Random()
@@ -84,7 +86,7 @@ class JobReconciler:
             case "" | "New":
                 return await self._begin(job)
             case "Initializing":
-                return await self._initialize(job)
+                return await self._initialize(job, memory)
             case "Waiting":
                 return await self._wait_for_id(job)
             case "Running":
@@ -104,7 +106,8 @@ class JobReconciler:
         """Fix the names of this attempt before anything is made. A job that comes suspended, as all that a queue holds,
         has no attempt yet."""
         if view.spec(job).get("suspend") is True:
-            return await self._write(job, {"jobDeploymentStatus": SUSPENDED})
+            left = telling.unsaid(job, self._clock.now())
+            return left if left > 0 else await self._write(job, {"jobDeploymentStatus": SUSPENDED})
         if names.JOB_FINALIZER not in (view.metadata(job).get("finalizers") or []):
             held = view.metadata(job).get("finalizers") or []
             job = await self._writer.set_finalizers(kinds.RAY_JOB, job, [*held, names.JOB_FINALIZER], self._caches.jobs)
@@ -129,7 +132,7 @@ class JobReconciler:
             },
         )
 
-    async def _initialize(self, job: Json) -> float | None:
+    async def _initialize(self, job: Json, memory: Memory) -> float | None:
         if view.spec(job).get("suspend") is True:
             return await self._write(job, {"jobDeploymentStatus": SUSPENDING})
         late = deadlines.passed(job, self._clock.now(), before_running=True)
@@ -141,8 +144,8 @@ class JobReconciler:
         state = (cluster.get("status") or {}).get("state")
         copied = cluster.get("status") or {}
         if state != "ready" or view.deleting(cluster):
-            await self._write_if_changed(job, {"rayClusterStatus": copied, "message": status.why_not_ready(cluster)})
-            return deadlines.left(job, self._clock.now(), before_running=True)
+            wait = await self._tell_progress(job, memory, copied, status.why_not_ready(cluster))
+            return sooner(wait, deadlines.left(job, self._clock.now(), before_running=True))
         interactive = submission.mode(job) == submission.INTERACTIVE
         return await self._write(
             job,
@@ -153,6 +156,19 @@ class JobReconciler:
                 "message": _SUBMIT_YOURSELF if interactive else "",
             },
         )
+
+    async def _tell_progress(self, job: Json, memory: Memory, copied: Json, why: str) -> float | None:
+        """Copy the status of a cluster that is not ready. While others come at the same time that waits a while: most
+        clusters are ready by then, which is told at once."""
+        changes = {"rayClusterStatus": copied, "message": why}
+        if telling.changed(job, changes) is not None:
+            now, delay = self._clock.monotonic(), self._settings.status_delay
+            left = telling.pause(memory, now, delay, self._in_a_rush())
+            if left > 0:
+                return left
+        memory.progress_since = None
+        await self._write_if_changed(job, changes)
+        return None
 
     async def _create_cluster(self, job: Json) -> float | None:
         if view.spec(job).get("clusterSelector"):
@@ -216,7 +232,7 @@ class JobReconciler:
         )
         copied = cluster.get("status") or {}
         changes: dict[str, Any] = {**progress.changes}
-        if _differs(submission.status(job).get("rayClusterStatus") or {}, copied):
+        if telling.differs(submission.status(job).get("rayClusterStatus") or {}, copied):
             changes["rayClusterStatus"] = copied
         if progress.ending is not None:
             if progress.ending.reason == "ClusterLost":
@@ -370,12 +386,9 @@ class JobReconciler:
         return 0.0
 
     async def _write_if_changed(self, job: Json, changes: Json) -> None:
-        held = submission.status(job)
-        new = {key: value for key, value in {**held, **changes}.items() if value is not None}
-        new["observedGeneration"] = view.generation(job)
-        if status.same(held, new):
-            return
-        await self._writer.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs, stamp="")
+        new = telling.changed(job, changes)
+        if new is not None:
+            await self._writer.write_status(kinds.RAY_JOB, job, new, self._clock.now(), self._caches.jobs, stamp="")
 
     def _remembered(self, key: Key, job: Json) -> Memory:
         held = self._memory.get(key)
@@ -393,7 +406,3 @@ class JobReconciler:
 def _may_begin(job: Json, stage: str) -> bool:
     """Is it new, or resumed?"""
     return stage in (NEW, "New") or (stage == SUSPENDED and view.spec(job).get("suspend") is not True)
-
-
-def _differs(old: Json, new: Json) -> bool:
-    return {**old, "lastUpdateTime": None} != {**new, "lastUpdateTime": None}
