@@ -22,7 +22,7 @@ from shoal.cli.hosting import make_agent
 from shoal.cli.local_admission import judges, preparers, ray_settings, status_judges, updaters, with_sandbox
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
-from shoal.kube.clock import SystemClock
+from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
 from shoal.kube.writes import Writes, contains
 from shoal.local import machine
@@ -67,13 +67,14 @@ class LocalCluster:
         space: OwnSpace | None = None,
         audit_log: Path | None = None,
         page_port: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`page_port`: where the page is served, 0 for a free port; None: nowhere."""
         self.home = home
         self._space = space
         self.settings = settings
-        self.clock = SystemClock()
-        self.server = Server(home.api, durability=settings.durability, audit_log=audit_log)
+        self.clock: Clock = clock or SystemClock()
+        self.server = Server(home.api, durability=settings.durability, audit_log=audit_log, clock=self.clock)
         self.port = 0
         self.page: PageServer | None = None
         self._page_port = page_port
@@ -136,7 +137,7 @@ class LocalCluster:
         history = HistoryStore(f"sqlite:///{self.home.history}")
         visible = LocalVisibility()
         self.server.own_groups[VISIBILITY_GROUP] = visible.answer
-        parts = controllers(self.client, self.settings, self.home.name, authority, history, visible)
+        parts = controllers(self.client, self.settings, self.home.name, authority, history, visible, self.clock)
         for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
@@ -284,6 +285,7 @@ def controllers(
     root_ca: str,
     history: HistoryStore | None = None,
     visible: LocalVisibility | None = None,
+    clock: Clock | None = None,
 ) -> dict[str, Part]:
     """What runs beside the API server, by name."""
     from msgspec import structs
@@ -292,15 +294,15 @@ def controllers(
     from shoal.controllers.multicluster import AppWrapperPlaces
     from shoal.local import autoscaler, builtin
 
-    writes, of_ray, hub = Writes(client), ray_settings(settings), hub_settings(settings)
+    writes, of_ray, hub = Writes(client, clock=clock), ray_settings(settings), hub_settings(settings)
     places = AppWrapperPlaces(hub) if hub.app_wrappers else None
     gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
     queues = structs.replace(queue_settings(settings), ray_sidecars=of_ray.sidecars)
     return {
-        "builtin": lambda: builtin.run_all(client, root_ca=root_ca),
-        "ray": lambda: ray.run(client, of_ray, writes=writes),
+        "builtin": lambda: builtin.run_all(client, clock, root_ca=root_ca),
+        "ray": lambda: ray.run(client, of_ray, clock, writes),
         "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history, visible, places),
-        "autoscaler": lambda: autoscaler.run(client, settings, cluster),
+        "autoscaler": lambda: autoscaler.run(client, settings, cluster, clock),
         "clusters": lambda: run_clusters(writes, hub, places),
     }
 
@@ -329,7 +331,7 @@ async def run_gangs(
 
     planned = structs.replace(settings.planning, queues=queues.decisions)
     planning = PlanningLoop(
-        writes.client, planned, writes=writes, history=history, notices=from_environment(os.environ)
+        writes.client, planned, writes.clock, writes, history=history, notices=from_environment(os.environ)
     )
     AppWrapperController(planning, settings, places)
     if of_ray.gang == "on":
@@ -346,7 +348,7 @@ async def run_clusters(writes: Writes, settings: ClusterSettings, places: AppWra
     """Gives gangs to other clusters, once one is named; until then it watches for that alone."""
     from shoal.controllers.multicluster import ClusterController
 
-    await ClusterController(writes.client, settings, writes=writes, places=places).run()
+    await ClusterController(writes.client, settings, writes=writes, places=places, clock=writes.clock).run()
 
 
 def hub_settings(settings: LocalSettings) -> ClusterSettings:

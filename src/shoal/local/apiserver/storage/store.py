@@ -90,6 +90,11 @@ class Storage:
         self._lock: StateLock | None = None
         self._db: sqlite3.Connection | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether writes are on their way to the disk."""
+        return not self._idle.is_set()
+
     # --- life
 
     def open(self) -> None:

@@ -1,0 +1,329 @@
+"""Days of work on a one-machine cluster in virtual time: gangs come, run, end and go, and nothing may stay behind.
+
+The cluster is the one that `shoal up` puts together, on a database file, with simulated nodes and a clock that jumps
+where nothing is left to do. Users create ten gangs a second of three kinds and delete each a while after its end, one
+in ten before. Every so often what the process holds is measured; `flat` judges the measurements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import selectors
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.cli.cluster import LocalCluster
+from shoal.kube.client import Client
+from shoal.kube.errors import AlreadyExists
+from shoal.local.home import Home
+from shoal.local.nodes.runtime.simray import JOB_SECONDS
+from shoal.local.nodes.runtime.simulated import RUN_SECONDS
+from shoal.local.settings import LocalSettings, parse_node
+from tests.checker.at_rest import Rules
+from tests.replay import START
+from tests.resting import hold_at_rest, objects_of
+
+RATE = 10
+LIFE = 20.0
+"""Seconds from a gang's creation to its deletion by its user."""
+RAY_EVERY = 50
+"""One gang in so many is a RayJob: it has six objects of its own."""
+ONE_OF_EACH = (-50, -46, -1)
+"""Numbers of a gang of each kind, after which every watch has begun."""
+QUEUE = {"kueue.x-k8s.io/queue-name": "jobs"}
+QUIET = 60.0
+"""Seconds after the last gang until everything has gone."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What the process and its files hold at one moment."""
+
+    at: float
+    gangs: int
+    memory: int
+    """Resident, in bytes, after a collection."""
+    objects: int
+    """Of the collector."""
+    stored: int
+    """Objects in the API server."""
+    database: int
+    """Bytes of its file and log."""
+    history: int
+    files: int
+    tasks: int
+
+
+# --- time
+
+
+class _Skipping(selectors.DefaultSelector):
+    """The time of the next timer comes at once, unless the database's thread is still writing."""
+
+    passed = 0.0
+    busy: Callable[[], bool] = staticmethod(lambda: False)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found or timeout == 0:
+            return found
+        if timeout is None or self.busy():
+            return super().select(0.01 if timeout is None else min(timeout, 0.001))
+        self.passed += max(timeout, 0.0)
+        return found
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.skipping = _Skipping()
+        super().__init__(self.skipping)
+
+    def time(self) -> float:
+        return self.skipping.passed
+
+
+class SteppedClock:
+    """The time of the running loop, on a machine whose wall clock is corrected and which sleeps now and then."""
+
+    def __init__(self) -> None:
+        self._corrected = self._asleep = 0.0
+
+    def now(self) -> int:
+        return START + round((self._corrected + self.monotonic()) * 1_000_000)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + self._asleep
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def set_wall(self, seconds: float) -> None:
+        """As an administrator or a time server does."""
+        self._corrected += seconds
+
+    def suspend(self, seconds: float) -> None:
+        """The lid is closed for so long: clocks went on, and no timer of the loop did."""
+        self._asleep += seconds
+
+
+# --- gangs
+
+
+def pod_spec() -> Json:
+    size = {"requests": {"cpu": "500m", "memory": "64Mi"}}
+    return {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox", "resources": size}]}
+
+
+def wrapper(name: str, seconds: float) -> tuple[Kind, Json]:
+    annotations = {RUN_SECONDS: str(seconds)}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": pod_spec(),
+    }
+    metadata = {"name": name, "namespace": "default"}
+    return kinds.APP_WRAPPER_V1BETA2, {"metadata": metadata, "spec": {"components": [{"template": pod}]}}
+
+
+def queued_job(name: str, seconds: float) -> tuple[Kind, Json]:
+    template = {"metadata": {"annotations": {RUN_SECONDS: str(seconds)}}, "spec": pod_spec()}
+    spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": template}
+    return kinds.JOB, {"metadata": {"name": name, "namespace": "default", "labels": QUEUE}, "spec": spec}
+
+
+def ray_job(name: str, seconds: float) -> tuple[Kind, Json]:
+    size = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    head = {"containers": [{"name": "ray-head", "image": "rayproject/ray:2.60.0", "resources": size}]}
+    template = {"metadata": {"annotations": {JOB_SECONDS: str(seconds)}}, "spec": head}
+    spec = {
+        "entrypoint": "true",
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": {"headGroupSpec": {"template": template}},
+    }
+    return kinds.RAY_JOB, {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def gang(number: int, chance: Random) -> tuple[Kind, Json]:
+    seconds = round(chance.uniform(0.5, 8.0), 1)
+    if number % RAY_EVERY == RAY_EVERY - 1:
+        return ray_job(f"ray-{number}", seconds)
+    return queued_job(f"job-{number}", seconds) if number % 5 == 4 else wrapper(f"wrapper-{number}", seconds)
+
+
+def how_it_stands(obj: Json) -> str:
+    """`done`, or what it is doing."""
+    status = obj.get("status") or {}
+    if status.get("phase") == "Succeeded" or status.get("jobStatus") == "SUCCEEDED":
+        return "done"
+    complete = [one for one in status.get("conditions") or () if one["type"] == "Complete" and one["status"] == "True"]
+    return "done" if complete else str(status)
+
+
+QUEUES: tuple[tuple[Kind, Json], ...] = (
+    (kinds.RESOURCE_FLAVOR, {"metadata": {"name": "plain"}, "spec": {}}),
+    (
+        kinds.CLUSTER_QUEUE,
+        {
+            "metadata": {"name": "all"},
+            "spec": {
+                "namespaceSelector": {},
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu", "memory"],
+                        "flavors": [
+                            {
+                                "name": "plain",
+                                "resources": [
+                                    {"name": "cpu", "nominalQuota": "200"},
+                                    {"name": "memory", "nominalQuota": "1Ti"},
+                                ],
+                            }
+                        ],
+                    }
+                ],
+            },
+        },
+    ),
+    (kinds.LOCAL_QUEUE, {"metadata": {"name": "jobs", "namespace": "default"}, "spec": {"clusterQueue": "all"}}),
+)
+
+
+async def create(client: Client, kind: Kind, obj: Json) -> None:
+    whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+    await client.create(kind, whole, obj["metadata"].get("namespace"))
+
+
+# --- the day
+
+
+class Day:
+    """Some seconds of it, from its gang number `first` on; `run` gives what was held, every `measured` seconds."""
+
+    def __init__(
+        self, directory: Path, seconds: float, measured: float, *, first: int = 0, wall_limit: float = 1e9
+    ) -> None:
+        """`wall_limit`: real seconds after which no further gang comes."""
+        self.home = Home("churn", directory)
+        self.seconds, self.measured, self.first, self.wall_limit = seconds, measured, first, wall_limit
+        self.clock = SteppedClock()
+        self.happens: list[tuple[float, Callable[[], None]]] = []
+        """What becomes of the machine, and after how many seconds."""
+        self.created = 0
+        self.ends: dict[str, str] = {}
+        """How each gang stood when its user deleted it."""
+        self.held: list[Held] = []
+        self.left: dict[str, int] = {}
+        self.warnings: Counter[str] = Counter()
+        """Reasons of the events that warn."""
+
+    def run(self) -> list[Held]:
+        """The first measurement is before the first gang, the last after the last has gone."""
+        with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+            runner.run(self._live())
+        return self.held
+
+    @property
+    def late(self) -> list[str]:
+        return sorted(name for name, end in self.ends.items() if end not in ("done", "deleted early"))
+
+    async def _live(self) -> None:
+        nodes = tuple(parse_node("cpu=64,memory=256Gi,count=4", "simulated"))
+        settings = LocalSettings(nodes=nodes, runtime="simulated", sandbox="loopback", durability="normal")
+        self.home.create()
+        cluster = LocalCluster(self.home, settings, clock=self.clock)
+        loop, storage = asyncio.get_running_loop(), cluster.server.storage
+        assert isinstance(loop, SkippingLoop)
+        loop.skipping.busy = lambda: storage.busy
+        await cluster.start()
+        try:
+            for kind, obj in QUEUES:
+                with contextlib.suppress(AlreadyExists):  # a day that goes on
+                    await create(cluster.client, kind, obj)
+            await asyncio.gather(*(self._user(cluster.client, number) for number in ONE_OF_EACH))
+            self.ends.clear()
+            await asyncio.sleep(QUIET)
+            self._measure(cluster)
+            await self._churn(cluster)
+            await asyncio.sleep(QUIET)
+            assert not cluster.troubles(), cluster.troubles()
+            self._measure(cluster)
+            await self._look_back(cluster.client)
+
+            async def stored() -> dict[str, list[Json]]:
+                return objects_of(cluster.server)
+
+            await hold_at_rest(stored, partial(asyncio.sleep, 1.0), Rules())
+        finally:
+            await cluster.stop(1.0)
+
+    async def _churn(self, cluster: LocalCluster) -> None:
+        loop, users = asyncio.get_running_loop(), asyncio.TaskGroup()
+        began, until, next_look = loop.time(), time.monotonic() + self.wall_limit, self.measured
+        happens = sorted(self.happens, key=lambda one: one[0], reverse=True)
+        async with users:
+            for number in range(int(self.seconds * RATE)):
+                await asyncio.sleep(max(began + number / RATE - loop.time(), 0.0))
+                while happens and loop.time() - began >= happens[-1][0]:
+                    happens.pop()[1]()
+                users.create_task(self._user(cluster.client, self.first + number))
+                self.created += 1
+                if loop.time() - began >= next_look:
+                    next_look += self.measured
+                    self._measure(cluster)
+                if time.monotonic() > until:
+                    break
+
+    async def _user(self, client: Client, number: int) -> None:
+        """A user who creates a gang, and deletes it when it should have ended, or loses patience before."""
+        chance = Random(number)
+        kind, obj = gang(number, chance)
+        name = obj["metadata"]["name"]
+        await create(client, kind, obj)
+        hasty = chance.random() < 0.1
+        await asyncio.sleep(chance.uniform(0, LIFE) if hasty else LIFE)
+        if hasty:
+            self.ends[name] = "deleted early"
+        else:
+            self.ends[name] = how_it_stands(await client.get(kind, name, "default"))
+        await client.delete(kind, name, "default", propagation="Background")
+
+    def _measure(self, cluster: LocalCluster) -> None:
+        gc.collect()
+        files = [self.home.api / name for name in os.listdir(self.home.api)]
+        beside = [path for path in self.home.directory.glob("history*") if path.is_file()]
+        self.held.append(
+            Held(
+                at=round(asyncio.get_running_loop().time(), 1),
+                gangs=self.created,
+                memory=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+                objects=len(gc.get_objects()),
+                stored=sum(len(one.records()) for one in cluster.server.storage.collections.values()),
+                database=sum(path.stat().st_size for path in files if path.is_file()),
+                history=sum(path.stat().st_size for path in beside),
+                files=len(os.listdir("/proc/self/fd")),
+                tasks=len(asyncio.all_tasks()),
+            )
+        )
+
+    async def _look_back(self, client: Client) -> None:
+        """Objects of gangs that are still stored, nodes that are not ready, and what events warned of."""
+        of_gangs = (kinds.POD, kinds.JOB, kinds.APP_WRAPPER_V1BETA2, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.WORKLOAD)
+        counts = {kind.plural: len(await client.list(kind)) for kind in of_gangs}
+        for node in await client.list(kinds.NODE):
+            ready = next(one for one in node["status"]["conditions"] if one["type"] == "Ready")
+            counts["nodes that are not ready"] = counts.get("nodes that are not ready", 0) + (ready["status"] != "True")
+        self.left = {name: count for name, count in counts.items() if count}
+        events = await client.list(kinds.EVENT)
+        self.warnings = Counter(event["reason"] for event in events if event.get("type") == "Warning")
