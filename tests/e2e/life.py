@@ -52,9 +52,10 @@ def kept(machine: Machine) -> Kept:
     limits = find_limits(home.identity)
     groups = limits.root if isinstance(limits, CgroupLimits) else None
     names = f"shoal-{NetnsSandbox(home.identity).mark}-"
+    own = (names, str(machine.home), str(LoopbackSandbox(home.identity).scratch_root))  # others mount things, too
     return Kept(
         processes=len(kernel.descendants(pid)),
-        mounts=len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()),
+        mounts=sum(any(one in line for one in own) for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()),
         namespaces=sum(name.startswith(names) for name in _names(Path(NETNS_DIRECTORY))),
         groups=sum(entry.is_dir() for entry in groups.iterdir()) if groups is not None and groups.exists() else 0,
         scratch=len(_names(LoopbackSandbox(home.identity).scratch_root)),

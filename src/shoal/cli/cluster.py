@@ -19,7 +19,15 @@ from shoal.api.kinds import CRD, NODE, POD
 from shoal.api.meta import Json
 from shoal.cli import choices
 from shoal.cli.hosting import make_agent
-from shoal.cli.local_admission import judges, preparers, ray_settings, status_judges, updaters, with_sandbox
+from shoal.cli.local_admission import (
+    judges,
+    preparers,
+    ray_settings,
+    status_judges,
+    updaters,
+    with_environments,
+    with_sandbox,
+)
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
@@ -115,9 +123,11 @@ class LocalCluster:
             self._space.outward if self._space is not None else None,
         )
         self.keeper = NodeKeeper(self.client, self.home.name, self.sandbox.host_ip(), self.clock)
-        if not self.sandbox.isolates and of_ray.admission != "off":
+        if of_ray.admission != "off":
             known = self.server.admission.judges
-            known.update(with_sandbox(known, self.sandbox.roots, self._runs_all_pods))
+            if not self.sandbox.isolates:
+                known.update(with_sandbox(known, self.sandbox.roots, self._runs_all_pods))
+            known.update(with_environments(known, ImageTable(self.settings.images), self._runs_all_pods))
         self.agent = self._make_agent(self.sandbox)
         self.scheduler = Scheduler(self.client, clock=self.clock)
         await self.keeper.register(self._nodes())

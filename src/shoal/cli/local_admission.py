@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shoal.cli import choices
+from shoal.errors import BadInput
 from shoal.kube.client import Client
+from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission.plugins import Judge
+from shoal.local.images import ImageTable
 from shoal.local.settings import LocalSettings
 
 if TYPE_CHECKING:
@@ -71,6 +74,29 @@ def with_sandbox(
         key: first_refusal(judges[key], own) if key in judges else own for key in sandbox_rules.JUDGED
     }
     return {**judges, **added}
+
+
+def with_environments(
+    judges: dict[tuple[str, str], Judge], images: ImageTable, applies: Callable[[], bool]
+) -> dict[tuple[str, str], Judge]:
+    """The same, and a RayJob is refused whose runtime environment names a Python of this machine that cannot do."""
+    from shoal.controllers.queues.admission import first_refusal
+    from shoal.controllers.ray.guarded_yaml import parse
+    from shoal.local import job_environments
+
+    def judged(request: AdmissionRequest) -> AdmissionVerdict:
+        job, old = request.object or {}, request.old_object or {}
+        text = (job.get("spec") or {}).get("runtimeEnvYAML")
+        if not isinstance(text, str) or text == (old.get("spec") or {}).get("runtimeEnvYAML") or not applies():
+            return AdmissionVerdict()
+        try:
+            found = job_environments.problems(job, parse(text, "spec.runtimeEnvYAML", may_be_empty=True).data, images)
+        except BadInput:
+            return AdmissionVerdict()  # said by the rules of the kind
+        message = f"{request.kind.kind} {request.name!r} is invalid: {'; '.join(found)}"
+        return AdmissionVerdict(False, message, 422, "Invalid") if found else AdmissionVerdict()
+
+    return {**judges, ("ray.io", "rayjobs"): first_refusal(judges["ray.io", "rayjobs"], judged)}
 
 
 def preparers(

@@ -1,8 +1,9 @@
 """Python environments that stand for images: found where a user keeps one, or built once from a list of packages.
 
-`shoal up --image NAME=TARGET` names the directory of an environment (venv, uv, conda), a project with `.venv`, or a
-requirements file. What is built lies in the user's cache under a name made from the file's content and the Python that
-it is for, and is used again until either changes. Asked at start, and by `shoal image`; never while pods run.
+`shoal up --image NAME=TARGET`, or an annotation of a pod, names the directory of an environment (venv, uv, conda), a
+project with `.venv`, or a requirements file. What is built lies in the user's cache under a name made from the file's
+content and the Python that it is for, and is used again until either changes. Asked at start, by the node agent for
+annotations, and by `shoal image`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _RECIPES = {
     "pyproject.toml": "uv sync --project {0}",
 }
 MOST_OUTPUT = 2000
+_VERSION = r"\s*[<>=!~]{1,3}\s*[\w.*+!\-]+"
+_PLAIN = re.compile(
+    rf"[A-Za-z0-9][\w.\-]*\s*(\[[\w\s,.\-]*\])?({_VERSION}(\s*,{_VERSION})*)?\s*(;[^@]*?)?(\s+--hash=\w+:[0-9a-f]+)*"
+)
 
 Say = Callable[[str], None]
 
@@ -96,6 +101,27 @@ def read(prefix: str) -> Environment:
     return found
 
 
+def check_plain(file: Path) -> None:
+    """Raises BadInput where a list has more than names and versions: options and addresses can name files of the
+    machine, and sources run code while they are built. Lines are told by number alone: the file may not be for all."""
+    try:
+        lines = file.read_text(errors="replace").replace("\\\n", " ").splitlines()
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        text = re.sub(r"(^|\s)#.*", "", line).strip()
+        if text and not _PLAIN.fullmatch(text):
+            raise BadInput(
+                f"{file}, line {number}, is not the name of a package with its versions, which is all that an "
+                f"annotation can have built; shoal up --image NAME={file} takes any line"
+            )
+
+
+def build(name: str, file: Path, now: str, python: str = sys.executable) -> None:
+    """From wheels alone: of those nothing runs while they are installed. Raises ShoalError."""
+    _build(name, file, lambda text: None, now, python, only_wheels=True)
+
+
 def prepare(name: str, target: str, say: Say, now: str, python: str = sys.executable) -> Environment:
     """Build what is not built yet, and say what a user of this image should know. Raises ShoalError."""
     if target.endswith(".txt"):
@@ -135,7 +161,7 @@ def _place(file: Path, python: str = sys.executable) -> Path:
     return cache_root() / f"{words[:40]}-{key[:12]}"
 
 
-def _build(name: str, file: Path, say: Say, now: str, python: str) -> None:
+def _build(name: str, file: Path, say: Say, now: str, python: str, *, only_wheels: bool = False) -> None:
     place = _place(file, python)
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{place}.lock", "w") as lock:  # two starts at once build it once
@@ -146,8 +172,9 @@ def _build(name: str, file: Path, say: Say, now: str, python: str) -> None:
             return
         shutil.rmtree(place, ignore_errors=True)
         say(f"image {name} is built from {file} into {place}; this happens once")
-        for step in _steps(str(place), str(file), python):
-            _run(step, name, file)
+        make, install = _steps(str(place), str(file), python)
+        _run(make, name, file)
+        _run([*install, *(("--only-binary", ":all:") if only_wheels else ())], name, file)
         mark.write_bytes(msgspec.json.encode(Built(file=str(file), names=[name], built_at=now)))
 
 

@@ -69,9 +69,17 @@ class ImageTable:
         name = short_name(reference)
         target = self._mapped.get(reference) or self._mapped.get(name)
         if target is not None and "/" in target:
-            family: Family = "ray" if _has_ray(target) else "shell"
-            return Image(name=name, family=family, path=f"{target}/bin:{SYSTEM_PATH}", environment=target)
+            return self.of_environment(name, target)
         return self._built_in(target or name)
+
+    def of_environment(self, name: str, prefix: str) -> Image:
+        """An image that is the directory of an environment."""
+        family: Family = "ray" if _has_ray(prefix) else "shell"
+        return Image(name=name, family=family, path=f"{prefix}/bin:{SYSTEM_PATH}", environment=prefix)
+
+    def versions(self, image: Image) -> environments.Environment:
+        """Its Python and its Ray, as far as its directories tell them."""
+        return environments.read(image.environment or str(Path(self._python_bin).parent))
 
     def refusal(self, reference: str) -> str:
         """Why this image cannot run, and what to do."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.controllers.ray.pods import submission
+from shoal.controllers.ray.pods import builder, submission
 from shoal.controllers.ray.settings import RaySettings
 from shoal.controllers.ray.validation.job_rules import problems_of_job
 from shoal.errors import BadInput
@@ -136,6 +136,18 @@ def test_a_users_submitter_template_keeps_its_command():
     ]
     assert built["containers"][0]["command"] == ["my-submit"]
     assert {"name": "RAY_JOB_SUBMISSION_ID", "value": "train-x"} in built["containers"][0]["env"]
+
+
+def test_the_environment_that_a_job_chooses_is_that_of_all_its_pods():
+    job, chosen = running(), {"image.shoal.dev/environment": "/home/me/env"}
+    job["metadata"]["annotations"] = {**chosen, "other": "x"}
+    cluster = submission.cluster_of(job, RaySettings())
+    template = submission.submitter_job(job, cluster, RaySettings())["spec"]["template"]
+    assert template["metadata"]["annotations"] == chosen
+    assert builder.head_pod(cluster, RaySettings())["metadata"]["annotations"].items() >= chosen.items()
+    own = {"image.shoal.dev/environment": "/other"}
+    cluster["spec"]["headGroupSpec"]["template"]["metadata"] = {"annotations": own}
+    assert builder.head_pod(cluster, RaySettings())["metadata"]["annotations"].items() >= own.items()
 
 
 @pytest.mark.parametrize("url", ["", "$(id):80", "evil/x:80", "a b:80", "host", "http://host:80"])

@@ -10,6 +10,7 @@ import copy
 import re
 from typing import Any
 
+from shoal.api.labels import IMAGE_ENVIRONMENT
 from shoal.api.meta import Json
 from shoal.controllers.ray import names
 
@@ -33,6 +34,12 @@ def labels(thing: Json) -> dict[str, str]:
 
 def annotations_of(thing: Json) -> dict[str, str]:
     return metadata(thing).get("annotations") or {}
+
+
+def image_environment(obj: Json) -> dict[str, str]:
+    """The annotation that chooses the environment of all its pods on one machine, if it is there."""
+    found = annotations_of(obj).get(IMAGE_ENVIRONMENT)
+    return {IMAGE_ENVIRONMENT: found} if found else {}
 
 
 def name(thing: Json) -> str:

@@ -108,7 +108,11 @@ def _base(cluster: Json, group: Json, node_type: str, group_name: str, settings:
     metadata: Json = {
         "namespace": view.namespace(cluster),
         "labels": labels,
-        "annotations": {**settings.pod_annotations, **(given.get("annotations") or {})},
+        "annotations": {
+            **view.image_environment(cluster),
+            **settings.pod_annotations,
+            **(given.get("annotations") or {}),
+        },
         "ownerReferences": [view.owner_reference(cluster, "ray.io/v1", "RayCluster")],
     }
     if overwrites_command(cluster):

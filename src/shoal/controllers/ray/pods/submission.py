@@ -147,6 +147,8 @@ def submitter_job(job: Json, cluster: Json, settings: RaySettings) -> Json:
     template = submitter_pod_template(job, cluster, settings)
     metadata = template.setdefault("metadata", {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    if chosen := view.image_environment(job):
+        metadata["annotations"] = {**chosen, **(metadata.get("annotations") or {})}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

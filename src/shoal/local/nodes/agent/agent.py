@@ -16,6 +16,7 @@ from typing import Any
 
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP, NODE, POD, SECRET, SERVICE
+from shoal.api.labels import RAY_CLUSTER_NAME, RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.errors import ShoalError
@@ -77,6 +78,16 @@ class Agent:
         self._closing = False
         self.ready = asyncio.Event()
 
+    def _head_of(self, worker: Json) -> Json | None:
+        metadata = worker["metadata"]
+        wanted = (metadata.get("namespace"), (metadata.get("labels") or {}).get(RAY_CLUSTER_NAME))
+        for pod in self.pods.list():
+            labels = pod["metadata"].get("labels") or {}
+            is_head = labels.get(RAY_NODE_TYPE) == "head" and not pod["metadata"].get("deletionTimestamp")
+            if is_head and (pod["metadata"].get("namespace"), labels.get(RAY_CLUSTER_NAME)) == wanted:
+                return pod
+        return None
+
     # --- life
 
     async def run(self) -> None:
@@ -86,6 +97,7 @@ class Agent:
             if isinstance(runtime, ProcessRuntime):
                 runtime.hosts_text = self._names.hosts_text
                 runtime.host.links = self._names.links
+                runtime.host.head_of = self._head_of
                 runtime.host.sandbox.lookup = self._names.look_up
             elif isinstance(runtime, SimulatedRuntime):
                 runtime.lookup = self._names.look_up

@@ -15,6 +15,7 @@ from typing import Literal
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.local.nodes.runtime import planning, rayenv
+from shoal.local.nodes.runtime.chosen_image import UnknownImage
 from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.logs import last_lines
 from shoal.local.nodes.runtime.process import ContainerProcess, Ended
@@ -150,7 +151,7 @@ class ContainerRun:
                 self.directory / str(self._run_number + 1),
             )
             plan.pid_of = self._shared_processes()
-        except planning.UnknownImage as error:
+        except UnknownImage as error:
             self._wait("ErrImageNeverPull", str(error))
             self.host.announce(self.pod, "Warning", "ErrImageNeverPull", str(error))
             await (

@@ -10,6 +10,7 @@ from shoal.api.meta import Json
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.events import EventType
 from shoal.local.images import ImageTable
+from shoal.local.nodes.runtime.builds import Builds
 from shoal.local.nodes.runtime.devices import Gpu
 from shoal.local.nodes.runtime.gate import StartGate
 from shoal.local.nodes.runtime.limits import ContainerLimits, NoLimits
@@ -31,12 +32,15 @@ class PodHost:
     sandbox: Sandbox
     sources: Sources
     images: ImageTable = field(default_factory=ImageTable)
+    builds: Builds = field(default_factory=Builds)
     gate: StartGate = field(default_factory=StartGate)
     clock: Clock = field(default_factory=SystemClock)
     announce: Announce = _silent
     limits: ContainerLimits = field(default_factory=NoLimits)
     links: Callable[[str], dict[str, str]] = lambda namespace: {}
     """Variables that name the Services of a namespace."""
+    head_of: Callable[[Json], Json | None] = lambda pod: None
+    """The head of a worker's Ray cluster, if there is one now."""
     restart_base: float = 10.0
     """First pause before a restart, doubled up to `restart_cap`: the kubelet's figures."""
     restart_cap: float = 300.0

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from shoal.api import quantity, ray_token
 from shoal.api.meta import Json
-from shoal.errors import BadInput, ShoalError
+from shoal.errors import BadInput
 from shoal.local.images import Image
 from shoal.local.nodes.runtime import devices, echo, gpus, loopback, rayentry, rayenv, security
+from shoal.local.nodes.runtime.chosen_image import check_versions, image_of
 from shoal.local.nodes.runtime.environment import command_line, expand, secret_data, variables
 from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.process import ContainerProcess, RunPlan
@@ -24,10 +25,6 @@ from shoal.local.nodes.runtime.volumes import Volumes
 from shoal.local.nodes.sandbox import SandboxAddress, outside
 
 RAY_HOME = "/home/ray"
-
-
-class UnknownImage(ShoalError):
-    """An image name that has no meaning on this machine."""
 
 
 async def plan(
@@ -40,9 +37,7 @@ async def plan(
     directory: Path,
 ) -> RunPlan:
     """Everything decided before the first process exists. Raises ConfigError or UnknownImage."""
-    image = host.images.find(container.get("image", ""))
-    if image is None:
-        raise UnknownImage(host.images.refusal(container.get("image", "")))
+    image = await image_of(host, pod, container)
     memory = memory_limit(container)
     base = base_variables(pod, image, memory, host)
     base.update(await token_variables(pod, host.sources))
@@ -58,6 +53,8 @@ async def plan(
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")
     if image.lacks_ray and rayenv.gate_weight(argv):
         raise ConfigError(image.lacks_ray)
+    if rayenv.gate_weight(argv):
+        check_versions(host, pod, image)
     made = RunPlan(
         argv=argv,
         env=environment,
