@@ -8,18 +8,23 @@ The CRDs are copies of what `make crds` writes: a chart that is packed or stored
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tools.chart_removal import POD, before_removal
 
 from shoal import __version__
 from shoal.api.crds import DIRECTORY
 from shoal.api.meta import Json
-from shoal.cli import installation
+from shoal.cli import install_scope, installation
+from shoal.cli.install_certificates import certificates
+from shoal.cli.install_flow import flow_control
 from shoal.cli.install_values import Values
 from shoal.cli.install_workload import PAGE_PORT, workload
 
@@ -32,6 +37,11 @@ URL = "https://webhook.invalid"
 _EXPRESSIONS = {NAMESPACE: "{{ .Release.Namespace }}", URL: '{{ .Values.webhookUrl | trimSuffix "/" }}'}
 _QUEUES, _RAY, _CLUSTERS = ('has "queues" .Values.only', 'has "ray" .Values.only', 'has "clusters" .Values.only')
 _REVIEWED = "not .Values.openMetrics"
+_ISSUED = 'eq .Values.certificates "cert-manager"'
+_ANNOUNCED = 'ne .Values.certificates "cert-manager"'
+_UNNAMED = 'eq (lower (toString (default "" (index .Values.settings "queues.manage_jobs_without_queue_name")))) "true"'
+_ANY = "@@any@@"
+"""Stands for a name that a value brings."""
 _AS_CREATOR = 'eq (lower (toString (default "" (index .Values.settings "create_as_creator")))) "true"'
 _IMAGE = '"set image to the image that holds the shoal command: --set image=REGISTRY/shoal:VERSION"'
 _COMMAND = """\
@@ -56,8 +66,36 @@ _COMMAND = """\
         - --health-port=8081
         - --namespace={{ .Release.Namespace }}
         - --only={{ join "," .Values.only }}
+        {{- with .Values.namespaces }}
+        - --watch-namespace={{ join "," . }}
+        {{- end }}
+        {{- if eq .Values.certificates "cert-manager" }}
+        - --webhook-secret=shoal-webhook-tls
+        {{- end }}
+        {{- range .Values.notifyAllow }}
+        - {{ printf "--notify-allow=%s" . | quote }}
+        {{- end }}
         {{- range $name, $value := .Values.settings }}
         - {{ printf "--set=%s=%v" $name $value | quote }}
+        {{- end }}
+"""
+_ENVIRONMENT = """\
+        env:
+        - name: SHOAL_HISTORY
+          {{- if .Values.historySecret }}
+          valueFrom:
+            secretKeyRef:
+              name: {{ .Values.historySecret }}
+              key: url
+          {{- else }}
+          value: sqlite:////var/lib/shoal/history.db
+          {{- end }}
+        {{- with .Values.notifySecret }}
+        - name: SHOAL_NOTIFY_KEY
+          valueFrom:
+            secretKeyRef:
+              name: {{ . }}
+              key: key
         {{- end }}
 """
 _CRDS = """\
@@ -102,6 +140,9 @@ def files() -> dict[str, str]:
         + _when(".Values.networkPolicy", _policy(made["NetworkPolicy"]))
         + _when(".Values.serviceMonitor", _monitor(made["ServiceMonitor"])),
         "templates/webhooks.yaml": MADE + _when(".Values.webhooks", _webhooks()),
+        "templates/certificates.yaml": MADE + _when(f"and .Values.webhooks ({_ISSUED})", _certificates()),
+        "templates/flow-control.yaml": MADE + _when(".Values.flowControl", _documents(flow_control(NAMESPACE))),
+        "templates/before-removal.yaml": MADE + _before_removal(),
         ".helmignore": "*.py\n__pycache__/\n",
         **{f"{CRDS}/{path.name}": path.read_text() for path in sorted(DIRECTORY.glob("*.yaml"))},
     }
@@ -146,21 +187,71 @@ def _schema() -> str:
 
 
 def _rights() -> str:
-    """The rules of a part are at the end of the role's, each only where the part runs."""
+    """For the whole cluster, or the same rules divided between it and the chosen namespaces."""
     plain = Values(only=("appwrapper", "queues"), open_metrics=True)
     account, role, binding, lease_role, lease_binding = installation.rights(plain, NAMESPACE)
-    always = role.pop("rules")
-    text = _documents([account]) + "---\n" + _filled(_yaml(role)) + "rules:\n" + _filled(_yaml(always))
-    before = len(always)
+    del role["rules"], lease_role["rules"]
+    gangs, gangs_binding = installation.rights_within(_ANY, [], NAMESPACE)
+    del gangs["rules"]
+    head = "---\n" + _filled(_yaml(role)) + "rules:\n"
+    limited = _rules(lambda one: install_scope.cluster_wide(one)[:-1])
+    limited += _filled(_yaml([install_scope.PODS]))
+    within = "---\n" + _filled(_yaml(gangs)) + "rules:\n" + _rules(install_scope.within)
+    within = (within + _documents([gangs_binding])).replace(f"'{_ANY}'", "{{ . }}").replace(".Values", "$.Values")
+    within = within.replace("{{ .Release", "{{ $.Release")
+    own = _filled(_yaml(installation.lease_rules(announces=False)[:-1]))
+    leases = "---\n" + _filled(_yaml(lease_role)) + "rules:\n" + own
+    leases += _when(_ANNOUNCED, _filled(_yaml(installation.lease_rules()[-2:])))
+    leases += _when(_ISSUED, _filled(_yaml(installation.lease_rules(announces=False)[-1:])))
+    return (
+        MADE
+        + _documents([account])
+        + head
+        + _when("not .Values.namespaces", _rules(lambda one: one))
+        + _when(".Values.namespaces", limited)
+        + _documents([binding])
+        + leases
+        + _documents([lease_binding])
+        + "{{- range .Values.namespaces }}\n"
+        + within
+        + "{{- end }}\n"
+    )
+
+
+def _rules(chosen: Callable[[list[Json]], list[Json]]) -> str:
+    """The rules of a part are at the end of the role's, each only where the part runs."""
+    always = installation.rules(ray=False, reviews=False, announces=False)
+    text = _filled(_yaml(chosen(always)))
     for condition, more in (
-        (_RAY, installation.rules(ray=True, reviews=False)),
-        (_AS_CREATOR, installation.rules(impersonates=True, ray=False, reviews=False)),
-        (_CLUSTERS, installation.rules(clusters=True, ray=False, reviews=False)),
-        (_REVIEWED, installation.rules(ray=False)),
+        (_RAY, installation.rules(ray=True, reviews=False, announces=False)),
+        (_AS_CREATOR, installation.rules(impersonates=True, ray=False, reviews=False, announces=False)),
+        (_CLUSTERS, installation.rules(clusters=True, ray=False, reviews=False, announces=False)),
+        (_REVIEWED, installation.rules(ray=False, announces=False)),
+        (_ANNOUNCED, installation.rules(ray=False, reviews=False)),
     ):
-        assert more[:before] == always, "the rules of a part come after all others"
-        text += _when(condition, _filled(_yaml(more[before:])))
-    return MADE + text + _documents([binding, lease_role, lease_binding])
+        assert more[: len(always)] == always, "the rules of a part come after all others"
+        if added := chosen(more[len(always) :]):
+            text += _when(condition, _filled(_yaml(added)))
+    return text
+
+
+def _certificates() -> str:
+    """Of an authority of our own, or of an issuer that is named; for the Service, or the host of a URL."""
+    *authority, certificate = certificates(NAMESPACE, Values())
+    text = "---\n" + _filled(_yaml(certificate))
+    issuer = re.compile(r"^  issuerRef:\n(?:    .*\n)+", re.MULTILINE)
+    given = "  issuerRef:\n    {{- toYaml .Values.certificateIssuer | nindent 4 }}\n"
+    text = issuer.sub(lambda found: _either(".Values.certificateIssuer", given, found.group(), indent=2), text)
+    names = re.compile(r"^  dnsNames:\n(?:  - .*\n)+", re.MULTILINE)
+    host = "{{- $host := (urlParse .Values.webhookUrl).hostname }}\n"
+    of_url = _either(
+        'regexMatch "^[0-9.]+$|:" $host',
+        "  ipAddresses:\n  - {{ $host | quote }}\n",
+        "  dnsNames:\n  - {{ $host | quote }}\n",
+        indent=2,
+    )
+    text = names.sub(lambda found: _either(".Values.webhookUrl", host + of_url, found.group(), indent=2), text)
+    return _when("not .Values.certificateIssuer", _documents(authority)) + text
 
 
 def _policy(made: list[Json]) -> str:
@@ -187,6 +278,9 @@ def _deployment() -> str:
     text = re.sub(r"replicas: \d+", "replicas: {{ .Values.replicas }}", text)
     text = text.replace("'@@image@@'", "{{ required _IMAGE .Values.image | quote }}".replace("_IMAGE", _IMAGE))
     text = re.sub(r"^( *)(\w+): '@@(\w+)@@'\n", _optional, text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^        env:\n(?:        [ -].*\n)+?(?=        volumeMounts)", _ENVIRONMENT, text, flags=re.MULTILINE
+    )
     spread = re.compile(r"^      topologySpreadConstraints:\n(?:      [ -].*\n)+", re.MULTILINE)
     return "---\n" + spread.sub(lambda found: _when(".Values.topologySpread", found.group(), indent=6), text)
 
@@ -211,12 +305,58 @@ def _webhooks() -> str:
     text = ""
     for queues in (True, False):
         for url in ("", URL):
-            only = ("appwrapper", "queues") if queues else ("appwrapper",)
-            made = installation.webhook_configurations(Values(only=only, webhook_url=url), NAMESPACE)
             of_queues = _QUEUES if queues else f"not ({_QUEUES})"
             of_url = ".Values.webhookUrl" if url else "not .Values.webhookUrl"
-            text += _when(f"and ({of_queues}) ({of_url})", _documents(made))
+            text += _when(f"and ({of_queues}) ({of_url})", _configurations(queues, url))
     return text
+
+
+def _configurations(queues: bool, url: str) -> str:
+    """With the jobs that name no queue where those are managed, too; marked for cert-manager; for some namespaces."""
+    only = ("appwrapper", "queues") if queues else ("appwrapper",)
+    values = Values(only=only, webhook_url=url, certificates="cert-manager", namespaces=(_ANY,))
+    unnamed = msgspec.structs.replace(values, settings={"queues.manage_jobs_without_queue_name": "true"})
+    texts = [_documents(installation.webhook_configurations(one, NAMESPACE)) for one in (unnamed, values)]
+    text = _merged(_UNNAMED, *texts)
+    mark = re.compile(r"^  annotations:\n    cert-manager.*\n", re.MULTILINE)
+    text = mark.sub(lambda found: _when(_ISSUED, found.group(), indent=2), text)
+    listed = re.compile(r"^  namespaceSelector:\n(?:    .*\n)*?      values:\n(?:      - .*\n)+", re.MULTILINE)
+    return listed.sub(lambda found: _selector(found.group()), text)
+
+
+def _selector(text: str) -> str:
+    head = text[: text.index("      values:\n")]
+    values = "      values:\n        {{- toYaml (uniq (append . $.Release.Namespace)) | nindent 8 }}\n"
+    return f"  {{{{- with .Values.namespaces }}}}\n{head}{values}  {{{{- end }}}}\n"
+
+
+def _before_removal() -> str:
+    """What Helm runs before it deletes the rest, with the Deployment's own image and place."""
+    pod = re.search(r"^      securityContext:\n.*?(?=^        command:)", _deployment(), re.MULTILINE | re.DOTALL)
+    secure = re.search(r"^        securityContext:\n.*?(?=^      volumes:)", _deployment(), re.MULTILINE | re.DOTALL)
+    assert pod is not None and secure is not None, "the Deployment's pod says as which user it runs"
+    command = "        command: [shoal, uninstall, --release, '--namespace={{ .Release.Namespace }}']\n"
+    text = _documents(before_removal(NAMESPACE)).replace(f"      '{POD}': '{POD}'\n", "@@")
+    return text.replace("@@", pod.group().replace("name: controller\n", "name: release\n") + command + secure.group())
+
+
+def _merged(condition: str, yes: str, no: str) -> str:
+    """Both texts as one, whose differing lines depend on the condition."""
+    whole, first, second = "", yes.splitlines(keepends=True), no.splitlines(keepends=True)
+    for same, start, end, other, last in difflib.SequenceMatcher(a=first, b=second, autojunk=False).get_opcodes():
+        if same == "equal":
+            whole += "".join(first[start:end])
+        else:
+            whole += _either(condition, "".join(first[start:end]), "".join(second[other:last]))
+    return whole
+
+
+def _either(condition: str, yes: str, no: str, indent: int = 0) -> str:
+    space = " " * indent
+    if not yes:
+        return _when(f"not ({condition})", no, indent)
+    otherwise = f"{space}{{{{- else }}}}\n{no}" if no else ""
+    return f"{space}{{{{- if {condition} }}}}\n{yes}{otherwise}{space}{{{{- end }}}}\n"
 
 
 def _when(condition: str, text: str, indent: int = 0) -> str:

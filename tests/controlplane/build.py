@@ -4,7 +4,7 @@ The folder is keyed by the pins, so a change of version builds again and an unch
 KUBEBUILDER_ASSETS or on PATH are taken first when their versions are the pinned ones. Run `python -m
 tests.controlplane.build` to build everything, or with names to build only those (`make demo` asks for kubectl
 alone). `program` builds one more beside it: the clients in Go that the tests run, Kueue's performance runner, Kueue's
-scheduler for comparison, Helm's engine, and Prometheus's parser of queries.
+scheduler for comparison, Helm, the scheduler of scheduler-plugins, and Prometheus's parser of queries.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ PACKAGES = {
 KUEUE = "sigs.k8s.io/kueue"
 RUNNER = f"{KUEUE}/test/performance/scheduler/runner"
 MINIMAL_KUEUE = f"{KUEUE}/test/performance/scheduler/minimalkueue"
+SCHEDULER_PLUGINS = "sigs.k8s.io/scheduler-plugins/cmd/scheduler"
+HELM = "helm.sh/helm/v3/cmd/helm"
 KWOK_STAGES = ("kustomize/stage/node/fast", "kustomize/stage/node/heartbeat-with-lease", "kustomize/stage/pod/fast")
 
 
@@ -76,6 +78,8 @@ def program(module: str, package: str = ".", changed: dict[str, str] | None = No
     folder = cache_folder().parent / "programs"
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{name}-{content.hexdigest()[:12]}"
+    if target.is_file():  # whatever else is being built
+        return target
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_file():
@@ -237,7 +241,8 @@ if __name__ == "__main__":
         if not sys.argv[1:]:  # here, where it may take its time: a test may not
             print(f"goclients: {program('goclients')}")
             print(f"runner: {program('kueue', RUNNER)}")
-            print(f"helm: {program('helm')}")
+            print(f"helm: {program('helm', HELM)}")
             print(f"promql: {program('promql')}")
+            print(f"scheduler-plugins: {program('scheduler_plugins', SCHEDULER_PLUGINS)}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")

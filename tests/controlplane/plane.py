@@ -56,7 +56,12 @@ class ControlPlane:
         jobs_go_on: bool = False,
         users: tuple[str, ...] = (),
         audit_rules: str = "",
+        scheduler_configuration: dict[str, Any] | None = None,
+        scheduler_program: Path | None = None,
+        native_groups: bool = False,
     ) -> None:
+        """`scheduler_configuration` and `scheduler_program` take the place of kube-scheduler's own; `native_groups`
+        switches Kubernetes' PodGroups on, which are alpha."""
         self.folder = folder
         self.controllers = controllers
         self.scheduler = scheduler
@@ -67,6 +72,9 @@ class ControlPlane:
         self.users = users
         self.stay = stay
         self.jobs_go_on = jobs_go_on
+        self.scheduler_configuration = scheduler_configuration or {}
+        self.scheduler_program = scheduler_program
+        self.native_groups = native_groups
         self.kubeconfig = folder / "kubeconfig"
         self.audit_log = folder / "audit.log"
         self.port = 0
@@ -84,6 +92,8 @@ class ControlPlane:
         wanted += ["kube-scheduler"] if self.scheduler else []
         wanted += ["kwok"] if self.kwok else []
         self._binaries = build.binaries(*wanted)
+        if self.scheduler_program is not None:
+            self._binaries["kube-scheduler"] = self.scheduler_program
         self.folder.mkdir(parents=True, exist_ok=True)
         certificates.write_all(self.folder, self.users)
         self._start_server()
@@ -174,6 +184,8 @@ class ControlPlane:
             "--profiling=false",
             "--allow-privileged=true",
         ]
+        if self.native_groups:
+            flags += ["--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true"]
         if self.audit:
             policy = self.folder / "audit-policy.yaml"
             policy.write_text(f"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{self.audit_rules}")
@@ -241,6 +253,7 @@ class ControlPlane:
                 {
                     "apiVersion": "kubescheduler.config.k8s.io/v1",
                     "kind": "KubeSchedulerConfiguration",
+                    **self.scheduler_configuration,
                     "leaderElection": {"leaderElect": False},
                     "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 500, "burst": 1000},
                 }
@@ -252,6 +265,7 @@ class ControlPlane:
             f"--authentication-kubeconfig={self.kubeconfig}",
             f"--authorization-kubeconfig={self.kubeconfig}",
             "--secure-port=0",
+            *(["--feature-gates=GenericWorkload=true,GangScheduling=true"] if self.native_groups else []),
         )
 
     def _start_kwok(self) -> None:

@@ -1,8 +1,9 @@
-"""Helm's own engine renders charts/shoal to the objects that `shoal install` prints, and a real server takes them."""
+"""Helm renders charts/shoal to the objects that `shoal install` prints, and a real server takes them."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,22 @@ CASES: dict[str, Json] = {
     "the page by port-forward": {"page": True, "networkPolicy": True},
     "the page behind a proxy": {"pageUrl": "https://shoal.example", "networkPolicy": True},
     "as the creator": {"settings": {"create_as_creator": "true", "supply": "aggregate", "bind_seconds": "120"}},
+    "certificates of cert-manager": {"certificates": "cert-manager"},
+    "certificates of an issuer": {
+        "certificates": "cert-manager",
+        "certificateIssuer": {"kind": "ClusterIssuer", "name": "lab"},
+        "webhookUrl": "https://shoal.example:9443",
+    },
+    "certificates for an address": {"certificates": "cert-manager", "webhookUrl": "https://10.0.0.5:9443"},
+    "two namespaces": {"namespaces": ["red", "blue"], "only": ["appwrapper", "queues", "ray"]},
+    "its own namespace": {"namespaces": ["lab"], "only": ["appwrapper"], "openMetrics": True, "flowControl": False},
+    "as the creator in one namespace": {"namespaces": ["red"], "settings": {"create_as_creator": True}},
+    "jobs without a queue": {"settings": {"queues.manage_jobs_without_queue_name": "true"}},
+    "history and notices": {
+        "historySecret": "history",
+        "notifySecret": "notices",
+        "notifyAllow": ["https://hooks.example/a", "https://hooks.example/b"],
+    },
     "placed": {
         "resources": {"requests": {"cpu": "2"}, "limits": None},
         "priorityClassName": "system-cluster-critical",
@@ -44,15 +61,23 @@ CASES: dict[str, Json] = {
 
 @pytest.fixture(scope="module")
 def helm() -> Path:
-    return build.program("helm")
+    return build.program("helm", build.HELM)
 
 
 def rendered(helm: Path, values: Json, folder: Path, namespace: str = "shoal-system") -> str:
     (folder / "values.json").write_text(json.dumps(values))
-    done = subprocess.run([helm, CHART, namespace, folder / "values.json"], capture_output=True, text=True, timeout=60)
+    command = [helm, "template", "shoal", CHART, "--namespace", namespace, "--values", folder / "values.json"]
+    command += ["--no-hooks", "--kube-version", build.KUBERNETES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=own_home(folder))
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout
+
+
+def own_home(folder: Path) -> dict[str, str]:
+    """Helm keeps nothing of this machine's user."""
+    homes = {f"HELM_{one}_HOME": str(folder / one.lower()) for one in ("CACHE", "CONFIG", "DATA")}
+    return {**os.environ, **homes}
 
 
 def documents(text: str) -> list[Json]:

@@ -8,10 +8,12 @@ while it is down. Metadata, deletions and finalizers of AppWrappers never depend
 from __future__ import annotations
 
 import asyncio
+import logging
 from urllib.parse import urlsplit
 
 from shoal.api import kinds
 from shoal.api.gang import CREATED_BY
+from shoal.api.labels import NAMESPACE_NAME
 from shoal.api.meta import Json
 from shoal.controllers import ray
 from shoal.controllers.appwrapper.admission import webhook
@@ -20,19 +22,24 @@ from shoal.controllers.planning.rights import Rights, SendableKinds
 from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues import admission as queues
 from shoal.controllers.ray import webhook as ray_webhook
+from shoal.errors import BadInput
 from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Rotation
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError
 from shoal.kube.health import METRICS, HealthServer
-from shoal.kube.webhook_certificates import CertificateKeeper, decoded
+from shoal.kube.webhook_certificates import CertificateKeeper, leaf_of
 from shoal.kube.webhooks import WebhookServer
+
+log = logging.getLogger("shoal")
 
 CONFIGURATION = "shoal"
 ACCOUNT = "shoal-controller"
 """The service account of the controllers."""
 SERVICE = "shoal-webhook"
 SECRET = "shoal-webhook-certificate"
+ISSUED_SECRET = "shoal-webhook-tls"
+"""Where cert-manager keeps it; not the same, so that one can be changed for the other."""
 PORT = 9443
 
 _WRAPPER_RULES: list[Json] = [
@@ -110,7 +117,10 @@ class WebhookReplica:
         unserved: tuple[str, ...] = (),
         health: HealthServer | None = None,
         in_queues: QueueSettings | None = None,
+        secret: str = "",
     ) -> None:
+        """`secret` names a Secret that another controller keeps; without one the leader keeps its own."""
+        self._secret = secret or SECRET
         self._client = client
         self._namespace = namespace
         self._rotation = Rotation(SERVICE, hosts or (f"{SERVICE}.{namespace}.svc",))
@@ -133,7 +143,7 @@ class WebhookReplica:
         """Answer calls until cancelled, with whatever certificate the Secret holds."""
         await self._server.start(host, port)
         secrets: Cache[Json] = Cache(
-            self._client, kinds.SECRET, namespace=self._namespace, field_selector=f"metadata.name={SECRET}"
+            self._client, kinds.SECRET, namespace=self._namespace, field_selector=f"metadata.name={self._secret}"
         )
         secrets.subscribe(self._changed)
         try:
@@ -141,6 +151,8 @@ class WebhookReplica:
                 tasks.create_task(secrets.run())
                 tasks.create_task(self._prove())
         finally:
+            if self._presented.is_set():
+                await self._server.leave()
             await self._server.stop()
 
     async def _prove(self) -> None:
@@ -157,14 +169,19 @@ class WebhookReplica:
                 await asyncio.sleep(PROBE_PAUSE)
 
     def _changed(self, change: Change) -> None:
-        if change.new is not None:
-            self._server.present(decoded(change.new).chain.leaf)
-            self._presented.set()
+        if change.new is None:
+            return
+        try:
+            self._server.present(leaf_of(change.new))
+        except BadInput as error:  # one that is filled a moment after it is made
+            log.warning("Secret %s holds no certificate for the webhooks: %s", self._secret, error)
+            return
+        self._presented.set()
 
     def trouble(self) -> str | None:
         """Why calls cannot be answered yet; None when they can."""
         if not self._presented.is_set():
-            return "the webhook has no certificate yet"
+            return f"the webhook has no certificate yet: Secret {self._secret} in namespace {self._namespace}"
         return self._unproven or None
 
     async def keep(self, client: Client) -> None:
@@ -176,11 +193,13 @@ class WebhookReplica:
         await keeper.run()
 
 
-def configurations(namespace: str, url: str = "", *, queues: bool = True, unnamed: bool = False) -> list[Json]:
+def configurations(
+    namespace: str, url: str = "", *, queues: bool = True, unnamed: bool = False, namespaces: tuple[str, ...] = ()
+) -> list[Json]:
     """What the API server is told. Without `url` it calls the Service. `queues`: also about jobs that name one;
-    `unnamed`: and about jobs that name none."""
+    `unnamed`: and about jobs that name none. `namespaces`: of these alone."""
     chosen = _queue_webhooks(namespace, url, unnamed) if queues else {"Mutating": [], "Validating": []}
-    return [
+    made = [
         _configuration(
             "MutatingWebhookConfiguration",
             [
@@ -201,6 +220,14 @@ def configurations(namespace: str, url: str = "", *, queues: bool = True, unname
             ],
         ),
     ]
+    return [_limited(one, (*namespaces, namespace)) for one in made] if namespaces else made
+
+
+def _limited(configuration: Json, namespaces: tuple[str, ...]) -> Json:
+    """Heard of in these namespaces only; ours is among them, for what a replica asks to see whether it is reached."""
+    name = {"key": NAMESPACE_NAME, "operator": "In", "values": list(dict.fromkeys(namespaces))}
+    selector = {"namespaceSelector": {"matchExpressions": [name]}}
+    return {**configuration, "webhooks": [{**one, **selector} for one in configuration["webhooks"]]}
 
 
 def _queue_webhooks(namespace: str, url: str, unnamed: bool) -> dict[str, list[Json]]:

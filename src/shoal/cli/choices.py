@@ -173,9 +173,29 @@ def check_policy(name: str, *, importable: bool = True) -> None:
 
 def dns_label(context: click.Context, option: click.Parameter, value: str) -> str:
     """For options that name a namespace."""
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
-        raise click.BadParameter(f"{value!r} is no name of a namespace: lower-case letters, digits and -, at most 63")
-    return value
+    try:
+        return _namespace(value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def namespaces(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """For options that name several, comma-separated."""
+    named = [one.strip() for one in (value or "").split(",") if one.strip()]
+    return tuple(dns_label(context, option, one) for one in dict.fromkeys(named))
+
+
+def check_limits(watched: Iterable[str], parts: Iterable[str]) -> None:
+    """Raises BadInput where these parts cannot be limited to these namespaces."""
+    named = [_namespace(one) for one in watched]
+    if named and "clusters" in parts:
+        raise BadInput("the part clusters needs all namespaces: its members are told of namespaces that it reads")
+
+
+def _namespace(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise BadInput(f"{name!r} is no name of a namespace: lower-case letters, digits and -, at most 63")
+    return name
 
 
 def ip_address(context: click.Context, option: click.Parameter, value: str) -> str:

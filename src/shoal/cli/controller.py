@@ -134,6 +134,18 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="URL at which the API server calls this process. Default: through the Service.",
 )
 @click.option(
+    "--webhook-secret",
+    default="",
+    help="Secret with tls.crt and tls.key that another controller, such as cert-manager, keeps. Default: the leader "
+    "makes and renews one, and tells the API server.",
+)
+@click.option(
+    "--watch-namespace",
+    "watched",
+    callback=choices.namespaces,
+    help="Look after these namespaces alone, comma-separated. Nodes and pods are read everywhere: they take room.",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=0,
@@ -201,6 +213,8 @@ def command(
     kueue_config: Path | None,
     webhooks: bool,
     webhook_url: str,
+    webhook_secret: str,
+    watched: tuple[str, ...],
     health_port: int,
     open_metrics: bool,
     kube_api_qps: float,
@@ -250,6 +264,8 @@ def command(
         hub = structs.replace(hub, app_wrappers=hub.app_wrappers or agents.CONFIG)
     places = places_of(hub) if "clusters" in names else None
     parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices)
+    with flag("--watch-namespace"):
+        choices.check_limits(watched, names)
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 
@@ -266,6 +282,8 @@ def command(
             parts,
             webhooks,
             webhook_url,
+            webhook_secret,
+            watched,
             wrappers,
             hub.unserved_kinds,
             in_queues,
@@ -415,6 +433,8 @@ async def _run(
     parts: dict[str, Part],
     webhooks: bool,
     webhook_url: str,
+    webhook_secret: str,
+    watched: tuple[str, ...],
     wrappers: AppWrapperSettings,
     unserved: tuple[str, ...],
     in_queues: QueueSettings,
@@ -432,7 +452,7 @@ async def _run(
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
     async with reach(kubeconfig, context, None) as client:
-        client = Client(client.transport, manager="shoal")
+        client = Client(client.transport, manager="shoal", namespaces=watched)
         requests = client.transport.requests if isinstance(client.transport, HttpTransport) else {}
         health.add_metrics(lambda: request_samples(requests))
         health.review = None if open_metrics else ScrapeReview(client)
@@ -452,9 +472,11 @@ async def _run(
                 unserved=unserved,
                 health=health,
                 in_queues=in_queues,
+                secret=webhook_secret,
             )
             keep = admission.keep
-            parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
+            if not webhook_secret:
+                parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
             health.require("webhook", admission.trouble)
 
         async def everything() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -39,6 +40,17 @@ from shoal.version import __version__
     type=click.IntRange(0),
     help="Controller pods: one leads, the others stand by. Default: 2.",
 )
+@click.option(
+    "--watch-namespace",
+    "watched",
+    callback=choices.namespaces,
+    help="Look after these namespaces alone, comma-separated; rights to write end there. Default: all.",
+)
+@click.option(
+    "--certificates",
+    type=click.Choice(["own", "cert-manager"]),
+    help="Of the webhooks: kept by the controller, or by a cert-manager that is installed. Default: own.",
+)
 @click.option("--open-metrics", is_flag=True, help="As `shoal controller --open-metrics`.")
 @click.option("--crds-only", is_flag=True, help="Install only the CRDs; run `shoal controller` elsewhere.")
 @click.option(
@@ -62,6 +74,8 @@ def command(
     kueue_config: Path | None,
     legacy: bool,
     replicas: int | None,
+    watched: tuple[str, ...],
+    certificates: Literal["own", "cert-manager"] | None,
     open_metrics: bool,
     crds_only: bool,
     webhook_url: str,
@@ -105,9 +119,13 @@ def command(
         settings={**settings},
         legacy=legacy or base.legacy,
         replicas=base.replicas if replicas is None else replicas,
+        namespaces=watched or base.namespaces,
+        certificates=certificates or base.certificates,
         webhook_url=webhook_url or base.webhook_url,
         open_metrics=open_metrics or base.open_metrics,
     )
+    with choices.flag("--watch-namespace" if watched else "--values"):
+        choices.check_limits(values.namespaces, parts)
     made = load_crds(legacy=values.legacy) if crds_only else objects(values, namespace=namespace)
     if dry_run:
         _print(made, output)
@@ -127,12 +145,16 @@ def _print(made: list[Json], output: str) -> None:
 
 async def _apply(made: list[Json], kubeconfig: Path | None, context: str | None) -> None:
     """Server-side apply, so that a second run changes only what differs."""
+    from shoal.cli import install_flow
     from shoal.kube.discovery import Discovery
 
     async with reach(kubeconfig, context, None) as client:
         kinds = Discovery(client)
         for obj in made:
             kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
+            if kind is None and obj["apiVersion"] == install_flow.API:
+                click.echo(f"{obj['kind'].lower()}/{obj['metadata']['name']} left out: the cluster serves no such kind")
+                continue
             if kind is None:
                 raise ShoalError(f"the cluster serves no {obj['kind']} in {obj['apiVersion']}")
             metadata = obj["metadata"]

@@ -34,6 +34,13 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
             "add clusters for the hub of several clusters.",
         ),
     ] = PARTS
+    namespaces: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            description="Namespaces that Shoal looks after; they must exist. Its rights to write and to read Secrets "
+            "end there, and webhooks hear of nothing else. Empty: all namespaces."
+        ),
+    ] = ()
     settings: Annotated[
         dict[str, str | bool],
         msgspec.Meta(description="Settings of the controllers, as shoal controller --set NAME=VALUE takes them."),
@@ -57,6 +64,19 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         bool,
         msgspec.Meta(description="Admission webhooks. Without them only AppWrappers of trust_unstamped=true start."),
     ] = True
+    certificates: Annotated[
+        Literal["own", "cert-manager"],
+        msgspec.Meta(
+            description="Of the webhooks: own, kept by the controller, or of a cert-manager that is installed already."
+        ),
+    ] = "own"
+    certificate_issuer: Annotated[
+        dict[str, str],
+        msgspec.Meta(
+            description="Issuer of cert-manager's certificate, as kind: ClusterIssuer and name: NAME. Empty: an Issuer "
+            "of its own that signs this certificate alone."
+        ),
+    ] = {}
     webhook_url: Annotated[
         str, msgspec.Meta(description="URL of a controller outside the cluster. Empty: through the Service.")
     ] = ""
@@ -94,6 +114,13 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         bool,
         msgspec.Meta(description="Let only calls of webhooks, probes and metrics in."),
     ] = False
+    flow_control: Annotated[
+        bool,
+        msgspec.Meta(
+            description="FlowSchemas and a PriorityLevelConfiguration of its own: other clients do not hold up the "
+            "controller, nor it them; its lease goes with the cluster's leader elections."
+        ),
+    ] = True
     service_monitor: Annotated[
         bool, msgspec.Meta(description="A ServiceMonitor for the Prometheus operator, whose CRD must be installed.")
     ] = False

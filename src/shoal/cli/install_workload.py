@@ -50,6 +50,8 @@ def arguments(namespace: str, values: Values) -> list[str]:
         f"--health-port={HEALTH_PORT}",
         f"--namespace={namespace}",
         f"--only={','.join(values.only)}",
+        *([f"--watch-namespace={','.join(values.namespaces)}"] if values.namespaces else ()),
+        *([f"--webhook-secret={admission.ISSUED_SECRET}"] if values.certificates == "cert-manager" else ()),
         *(f"--notify-allow={one}" for one in values.notify_allow),
         *(f"--set={name}={value}" for name, value in settings_of(values).items()),
     ]

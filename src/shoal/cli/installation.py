@@ -11,7 +11,9 @@ from shoal.api import people
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.cli import admission
+from shoal.cli import admission, install_scope
+from shoal.cli.install_certificates import certificates, injected
+from shoal.cli.install_flow import flow_control
 from shoal.cli.install_values import Values, settings_of
 from shoal.cli.install_workload import LABELS, NAME, labelled, workload
 from shoal.controllers.planning import imports
@@ -26,6 +28,9 @@ OVERSEEING = "shoal-view-queues"
 ADMINISTERING = "shoal-queue-admin"
 KUEUE_ADMINISTRATOR = "rbac.kueue.x-k8s.io/batch-admin"
 """Label of roles that a Kueue on the same cluster adds to its kueue-batch-admin-role."""
+GANGS = "shoal-gangs"
+"""Role of the controller in each namespace that it looks after, where those are not all."""
+RBAC = "rbac.authorization.k8s.io/v1"
 METRICS_READER = "shoal-metrics"
 """ClusterRole of users that read metrics."""
 QUEUE_GROUP = "kueue.x-k8s.io"
@@ -45,6 +50,8 @@ def objects(values: Values, *, namespace: str = NAMESPACE) -> list[Json]:
         *rights(values, namespace),
         *roles_for_people(),
         *(() if values.open_metrics else (metrics_role(),)),
+        *(flow_control(namespace) if values.flow_control else ()),
+        *(certificates(namespace, values) if values.webhooks and is_issued(values) else ()),
         *workload(namespace, values),
         *(webhook_configurations(values, namespace) if values.webhooks else ()),
     ]
@@ -53,15 +60,32 @@ def objects(values: Values, *, namespace: str = NAMESPACE) -> list[Json]:
 def rights(values: Values, namespace: str) -> list[Json]:
     """The controller's account and exactly what it may do."""
     granted = rules(
-        impersonates(values), "clusters" in values.only, "ray" in values.only, reviews=not values.open_metrics
+        impersonates(values),
+        "clusters" in values.only,
+        "ray" in values.only,
+        reviews=not values.open_metrics,
+        announces=not is_issued(values),
     )
+    wide = install_scope.cluster_wide(granted) if values.namespaces else granted
     return [
         labelled("v1", "ServiceAccount", NAME, namespace),
-        {**labelled("rbac.authorization.k8s.io/v1", "ClusterRole", NAME, None), "rules": granted},
+        {**labelled(RBAC, "ClusterRole", NAME, None), "rules": wide},
         _binding("ClusterRoleBinding", None, namespace, "ClusterRole"),
-        {**labelled("rbac.authorization.k8s.io/v1", "Role", NAME, namespace), "rules": lease_rules()},
+        {**labelled(RBAC, "Role", NAME, namespace), "rules": lease_rules(announces=not is_issued(values))},
         _binding("RoleBinding", namespace, namespace, "Role"),
+        *(obj for one in values.namespaces for obj in rights_within(one, granted, namespace)),
     ]
+
+
+def rights_within(chosen: str, granted: list[Json], namespace: str) -> list[Json]:
+    """In one of the namespaces that are looked after; our own may be among them."""
+    role = {**labelled(RBAC, "Role", GANGS, chosen), "rules": install_scope.within(granted)}
+    return [role, _binding("RoleBinding", chosen, namespace, "Role", GANGS)]
+
+
+def is_issued(values: Values) -> bool:
+    """Another controller keeps the webhooks' certificate."""
+    return values.certificates == "cert-manager"
 
 
 def impersonates(values: Values) -> bool:
@@ -71,12 +95,27 @@ def impersonates(values: Values) -> bool:
 
 def webhook_configurations(values: Values, namespace: str) -> list[Json]:
     unnamed = settings_of(values).get("queues.manage_jobs_without_queue_name", "").lower() == "true"
-    made = admission.configurations(namespace, values.webhook_url, queues="queues" in values.only, unnamed=unnamed)
-    return [{**one, "metadata": {**one["metadata"], "labels": LABELS}} for one in made]
+    made = admission.configurations(
+        namespace,
+        values.webhook_url,
+        queues="queues" in values.only,
+        unnamed=unnamed,
+        namespaces=values.namespaces,
+    )
+    made = [{**one, "metadata": {**one["metadata"], "labels": LABELS}} for one in made]
+    return [injected(one, namespace) for one in made] if is_issued(values) else made
 
 
-def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, *, reviews: bool = True) -> list[Json]:
-    """What the controllers do, cluster-wide. `reviews`: of the tokens that readers of metrics show."""
+def rules(
+    impersonates: bool = False,
+    clusters: bool = False,
+    ray: bool = True,
+    *,
+    reviews: bool = True,
+    announces: bool = True,
+) -> list[Json]:
+    """What the controllers do. `reviews`: of the tokens that readers of metrics show. `announces`: tells the API
+    server whose certificates to trust."""
     return [
         *(rule for group in ("workload.codeflare.dev", "mcad.ibm.com") for rule in _wrapper_rules(group)),
         # quota trees have no status subresource: what is used is written on the object itself
@@ -88,14 +127,7 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, 
         _rule("authorization.k8s.io", ["subjectaccessreviews"], ("create",)),
         _rule("shoal.dev", ["questions"], (*_READ, "delete")),  # answered in the status, then removed
         _rule("shoal.dev", ["questions/status"], ("patch",)),
-        {
-            **_rule(
-                "admissionregistration.k8s.io",
-                ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-                ("get", "list", "watch", "patch"),  # list and watch of this one name
-            ),
-            "resourceNames": [admission.CONFIGURATION],
-        },
+        _configuration_rule(_READ),
         # what AppWrappers wrap and Ray clusters are made of
         _rule("", ["pods", "services", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"], _OWN),
         _rule("", ["pods/resize"], ("patch",)),
@@ -107,6 +139,7 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, 
         _rule("networking.k8s.io", ["ingresses", "networkpolicies"], _OWN),
         _rule("scheduling.x-k8s.io", ["podgroups"], _OWN),
         _rule("scheduling.sigs.k8s.io", ["podgroups"], _OWN),
+        _rule("scheduling.k8s.io", ["podgroups"], _OWN),  # Kubernetes' own, from 1.36 on
         _rule("scheduling.volcano.sh", ["podgroups"], _OWN),
         _rule("kubeflow.org", ["pytorchjobs"], _OWN),
         _rule("ray.io", [*_RAY_KINDS], (*_OWN, "update")),
@@ -116,7 +149,14 @@ def rules(impersonates: bool = False, clusters: bool = False, ray: bool = True, 
         *(_impersonation_rules() if impersonates else ()),
         *(_hub_rules() if clusters else ()),
         *((_rule("authentication.k8s.io", ["tokenreviews"], ("create",)),) if reviews else ()),
+        *((_configuration_rule(("patch",)),) if announces else ()),
     ]
+
+
+def _configuration_rule(verbs: tuple[str, ...]) -> Json:
+    """List and watch of this one name."""
+    kinds = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+    return {**_rule("admissionregistration.k8s.io", kinds, verbs), "resourceNames": [admission.CONFIGURATION]}
 
 
 def roles_for_people() -> list[Json]:
@@ -133,13 +173,13 @@ def roles_for_people() -> list[Json]:
 
 def metrics_role() -> Json:
     """Bind it to the account of your Prometheus."""
-    role = labelled("rbac.authorization.k8s.io/v1", "ClusterRole", METRICS_READER, None)
+    role = labelled(RBAC, "ClusterRole", METRICS_READER, None)
     return {**role, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}
 
 
 def _role_for_people(name: str, rules: list[Json], added_to: tuple[str, ...], labels: Json | None = None) -> Json:
     added = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in added_to}
-    role = labelled("rbac.authorization.k8s.io/v1", "ClusterRole", name, None)
+    role = labelled(RBAC, "ClusterRole", name, None)
     return {**role, "metadata": {**role["metadata"], "labels": {**LABELS, **added, **(labels or {})}}, "rules": rules}
 
 
@@ -227,20 +267,23 @@ def _queue_rules() -> list[Json]:
     ]
 
 
-def lease_rules() -> list[Json]:
+def lease_rules(*, announces: bool = True) -> list[Json]:
+    """In the controller's own namespace: its lease, its import record and the webhooks' certificate."""
+    kept = {**_rule("", ["secrets"], (*_READ, "update")), "resourceNames": [admission.SECRET]}
+    issued = {**_rule("", ["secrets"], _READ), "resourceNames": [admission.ISSUED_SECRET]}
     return [
         _rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch")),
-        {**_rule("", ["secrets"], ("update",)), "resourceNames": [admission.SECRET]},
         {**_rule("", ["configmaps"], _READ), "resourceNames": [imports.RECORD]},
         # one that is never stored, to see whether the API server reaches the webhook
         _rule("workload.codeflare.dev", ["appwrappers"], ("create",)),
+        *((kept, _rule("", ["secrets"], ("create",))) if announces else (issued,)),
     ]
 
 
-def _binding(kind: str, namespace: str | None, account_namespace: str, role: str) -> Json:
+def _binding(kind: str, namespace: str | None, account_namespace: str, role: str, name: str = NAME) -> Json:
     return {
-        **labelled("rbac.authorization.k8s.io/v1", kind, NAME, namespace),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": NAME},
+        **labelled(RBAC, kind, name, namespace),
+        "roleRef": {"apiGroup": RBAC.partition("/")[0], "kind": role, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}],
     }
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import click
+import msgspec
 
 from shoal.api.kinds import DEPLOYMENT
 from shoal.cli import choices
@@ -20,10 +21,21 @@ from shoal.kube.errors import NotFound
 @click.option("--namespace", default="shoal-system", show_default=True, callback=choices.dns_label)
 @click.option("--crds", is_flag=True, help="Also delete the CRDs, and with them every object of these kinds.")
 @click.option("--yes", is_flag=True, help="Do not ask before deleting kinds.")
+@click.option(
+    "--release",
+    "release_only",
+    is_flag=True,
+    help="Only stop the controller and take its finalizers off users' objects; Helm deletes the rest.",
+)
 @click.option("--kubeconfig", type=click.Path(path_type=Path))
 @click.option("--context")
-def command(namespace: str, crds: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
+def command(
+    namespace: str, crds: bool, yes: bool, release_only: bool, kubeconfig: Path | None, context: str | None
+) -> None:
     """Remove the controller and its rights. What it started goes on running."""
+    if release_only:
+        asyncio.run(_release(namespace, kubeconfig, context))
+        return
     if crds and not yes:
         click.confirm(
             "Deleting the kinds deletes every AppWrapper, RayCluster and RayJob on the cluster. Go on?", abort=True
@@ -31,32 +43,60 @@ def command(namespace: str, crds: bool, yes: bool, kubeconfig: Path | None, cont
     asyncio.run(_remove(namespace, crds, kubeconfig, context))
 
 
-async def _parts(client: Client, namespace: str) -> tuple[str, ...]:
-    """What the installed controller runs; nothing where none is installed."""
+class _Installed(msgspec.Struct, frozen=True):
+    """What the installed controller runs, and for which namespaces; nothing where none is installed."""
+
+    parts: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+async def _installed(client: Client, namespace: str) -> _Installed:
     try:
         stored = await client.get(DEPLOYMENT, NAME, namespace)
     except NotFound:
-        return ()
-    command = stored["spec"]["template"]["spec"]["containers"][0].get("command") or []
-    only = [str(one).removeprefix("--only=") for one in command if str(one).startswith("--only=")]
-    return tuple(only[-1].split(",")) if only else PARTS
+        return _Installed()
+    command = [str(one) for one in stored["spec"]["template"]["spec"]["containers"][0].get("command") or []]
+    return _Installed(_listed(command, "--only") or PARTS, _listed(command, "--watch-namespace"))
+
+
+def _listed(command: list[str], option: str) -> tuple[str, ...]:
+    found = [one.partition("=")[2] for one in command if one.startswith(f"{option}=")]
+    return tuple(found[-1].split(",")) if found else ()
+
+
+async def _release(namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    from shoal.cli.releasing import stop
+
+    async with reach(kubeconfig, context, None) as client:
+        installed = await _installed(client, namespace)
+        count = await stop(client, namespace, installed.parts, installed.namespaces)
+    click.echo(f"the controller has stopped; {count} objects released from its finalizers")
 
 
 async def _remove(namespace: str, crds: bool, kubeconfig: Path | None, context: str | None) -> None:
     from shoal.cli.install_values import Values
     from shoal.cli.installation import objects
-    from shoal.cli.releasing import release
+    from shoal.cli.releasing import clear, release
     from shoal.kube.discovery import Discovery
 
     keep = {"Namespace"} if crds else {"Namespace", "CustomResourceDefinition"}
     async with reach(kubeconfig, context, None) as client:
         kinds = Discovery(client)
-        parts = await _parts(client, namespace) or (PARTS if crds else ())
-        everything = Values(legacy=True, network_policy=True, service_monitor=True)
+        installed = await _installed(client, namespace)
+        parts = installed.parts or (PARTS if crds else ())
+        everything = Values(
+            legacy=True,
+            network_policy=True,
+            service_monitor=True,
+            page_url="https://page",
+            certificates="cert-manager",
+            namespaces=installed.namespaces,
+        )
         for obj in reversed(objects(everything, namespace=namespace)):
             kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])
             if obj["kind"] == "Namespace":  # by now the controller has no rights
                 count = await release(client, parts)
+                await clear(client, namespace)
                 if count:
                     click.echo(f"{count} objects released from finalizers that only the controller would remove")
             if obj["kind"] in keep or kind is None:

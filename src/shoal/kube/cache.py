@@ -23,10 +23,11 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.compact import cutter
 from shoal.kube.errors import Overfull
-from shoal.kube.feed import Feed, FeedSettings
+from shoal.kube.feed import Feed, FeedSettings, Sink
 from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.selectors import label_selector as parse_labels
 from shoal.kube.sharing import Sharer
+from shoal.kube.slices import SlicedFeed
 from shoal.kube.trouble import Trouble
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Cache(Generic[T]):
         type: type[T] = dict,  # type: ignore[assignment]  # T is dict where no type is given
         *,
         namespace: str | None = None,
+        everywhere: bool = False,
         label_selector: str = "",
         field_selector: str = "",
         indexes: Mapping[str, Index] | None = None,
@@ -84,6 +86,8 @@ class Cache(Generic[T]):
         once for each revision.
 
         `share` stores equal parts of objects once: for caches that hold many and change slowly.
+
+        A client that is limited to namespaces is asked for those alone, but for caches of what is `everywhere`.
 
         `requires` names fields without which nothing is read: what a server with an older CRD would drop.
         `most` bytes of objects are kept, as the server sends them; beyond that nothing more is read. 0: any number.
@@ -104,24 +108,30 @@ class Cache(Generic[T]):
         self._removed: OrderedDict[Key, _Removal] = OrderedDict()
         self._selects_labels = parse_labels(label_selector)
         self._selects_fields = bool(field_selector)
-        self._namespace = namespace
+        limited = namespace is None and kind.namespaced and not everywhere
+        scope = client.namespaces if limited else ()
+        self._namespaces = frozenset(scope if namespace is None else (namespace,))
         self._report = report
         self._most = most
         self._sizes: dict[Key, int] = {}
         self._size = 0
-        self.feed = Feed(
-            client,
-            kind,
-            self,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            clock=clock or SystemClock(),
-            random=random or Random(),
-            settings=settings or FeedSettings(),
-            report=report,
-            requires=requires,
-        )
+
+        def feed(sink: Sink, where: str | None) -> Feed:
+            return Feed(
+                client,
+                kind,
+                sink,
+                namespace=where,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                clock=clock or SystemClock(),
+                random=random or Random(),
+                settings=settings or FeedSettings(),
+                report=report,
+                requires=requires,
+            )
+
+        self.feed: Feed | SlicedFeed = SlicedFeed(self, scope, feed) if scope else feed(self, namespace)
 
     # --- reading
 
@@ -175,7 +185,7 @@ class Cache(Generic[T]):
         except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
             log.debug("%s: a written object is left to the watch: %s", self.kind.resource, error)
             return
-        if not mark.name or (self._namespace and mark.namespace != self._namespace):
+        if not mark.name or (self._namespaces and mark.namespace not in self._namespaces):
             return
         key = mark.key
         if key not in self._objects and (self._selects_fields or not self._selects_labels(self._labels(converted))):
@@ -239,16 +249,18 @@ class Cache(Generic[T]):
             self._remove(key)
         return mark
 
-    def keep_only(self, listed: set[Key], revision: str, *, forced: bool = False) -> None:
-        """End of a full list at `revision`: what it did not name is gone, unless it was seen after that revision."""
-        for key in [key for key in self._objects if key not in listed]:
+    def keep_only(self, listed: set[Key], revision: str, *, forced: bool = False, within: str = "") -> None:
+        """End of a full list at `revision`: what it did not name is gone, unless it was seen after that revision.
+        `within`: it was a list of this namespace alone."""
+        for key in [key for key in self._objects if key not in listed and within in ("", key.namespace)]:
             mark = self._mark_of(self._objects[key])
             if forced or not newer(mark.resource_version, revision):
                 self._remember_removed(key, _Removal(mark.uid, revision, certain=False))
                 self._remove(key)
-        for key in [key for key in self.undecodable if key not in listed]:
+        for key in [key for key in self.undecodable if key not in listed and within in ("", key.namespace)]:
             del self.undecodable[key]
-        self.synced.set()
+        if not within:
+            self.synced.set()
 
     def revision_of(self, key: Key) -> str | None:
         held = self._objects.get(key)

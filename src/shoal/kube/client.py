@@ -67,11 +67,14 @@ class Client:
         manager: str = "shoal",
         timeout: float = 30.0,
         headers: Mapping[str, str] | None = None,
+        namespaces: tuple[str, ...] = (),
     ) -> None:
+        """`namespaces` are those that caches read through it; empty for all."""
         self.transport = transport
         self.manager = manager
         self.timeout = timeout
         self.headers = dict(headers or {})
+        self.namespaces = namespaces
 
     def impersonating(self, user: str, groups: tuple[str, ...] = (), uid: str = "") -> Client:
         """The same connection, acting as another user; the server checks that we may. Groups are comma-free names."""
@@ -80,7 +83,16 @@ class Client:
             headers["Impersonate-Group"] = "\n".join(groups)  # transports send one header per line
         if uid:
             headers["Impersonate-Uid"] = uid
-        return Client(self.transport, manager=self.manager, timeout=self.timeout, headers=headers)
+        return self._like_this(self.transport, headers)
+
+    def through(self, transport: Transport) -> Client:
+        """The same client by another way."""
+        return self._like_this(transport, self.headers)
+
+    def _like_this(self, transport: Transport, headers: Mapping[str, str]) -> Client:
+        return Client(
+            transport, manager=self.manager, timeout=self.timeout, headers=headers, namespaces=self.namespaces
+        )
 
     # --- reading
 

@@ -172,9 +172,7 @@ class Leadership:
 
     def fenced(self, term: Term) -> Client:
         """A client whose writes go out only while the term lasts."""
-        transport = FencedTransport(self._client.transport, term)
-        client = self._client
-        return Client(transport, manager=client.manager, timeout=client.timeout, headers=client.headers)
+        return self._client.through(FencedTransport(self._client.transport, term))
 
     async def run(self, lead: Callable[[Term], Awaitable[None]]) -> None:
         """Lead whenever we can, until cancelled. `lead` is cancelled when the term ends and may be called again."""

@@ -89,5 +89,4 @@ class RateLimitedTransport:
 
 def rate_limited(client: Client, rate: RequestRate) -> Client:
     """The same client, every request in its turn."""
-    transport = RateLimitedTransport(client.transport, rate)
-    return Client(transport, manager=client.manager, timeout=client.timeout, headers=client.headers)
+    return client.through(RateLimitedTransport(client.transport, rate))

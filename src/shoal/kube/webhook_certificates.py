@@ -143,6 +143,12 @@ def decoded(secret: Json) -> Stored:
     return Stored(Chain(authority, leaf, tuple(_split(data.get("retired.crt", b"")))), announced)
 
 
+def leaf_of(secret: Json) -> Pair:
+    """The certificate to present, whichever controller keeps it. Raises BadInput."""
+    data = secret.get("data") or {}
+    return read_pair(base64.b64decode(data.get("tls.crt", "")), base64.b64decode(data.get("tls.key", "")))
+
+
 def _encoded(stored: Stored) -> dict[str, str]:
     chain = stored.chain
     data = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
@@ -24,6 +26,9 @@ from shoal.kube.kubeconfig import load_pair
 log = logging.getLogger(__name__)
 
 SIZE_LIMIT = 8 * 1024 * 1024
+QUIET = 1.0
+LONGEST_LEAVE = 8.0
+"""Seconds; within the time that a pod has to end."""
 TIME_LIMIT = 8.0
 """Seconds; API servers wait ten by default."""
 
@@ -94,9 +99,16 @@ class WebhookServer:
     """Handlers by path, over TLS whose certificate can be replaced while serving."""
 
     def __init__(self) -> None:
-        self._app = web.Application(client_max_size=SIZE_LIMIT)
+
+        @web.middleware
+        async def answering(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._answering(request, handler)
+
+        self._app = web.Application(client_max_size=SIZE_LIMIT, middlewares=[answering])
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._runner: web.AppRunner | None = None
+        self._called = asyncio.Event()
+        self._leaves = False
         self.port = 0
 
     def admit(self, path: str, handler: Admit) -> None:
@@ -130,6 +142,23 @@ class WebhookServer:
         await site.start()
         self.port = int(self._runner.addresses[0][1])
         return self.port
+
+    async def leave(self, quiet: float = QUIET, longest: float = LONGEST_LEAVE) -> None:
+        """For a replica that ends: go on answering, on each connection once more, until no call has come for `quiet`
+        seconds. API servers keep connections, and hear of the end of a replica a moment later."""
+        self._leaves = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                while True:
+                    self._called.clear()
+                    await asyncio.wait_for(self._called.wait(), quiet)
+
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._called.set()
+        response = await handler(request)
+        if self._leaves:
+            response.force_close()
+        return response
 
     async def stop(self) -> None:
         """Finish the calls in work, accept no more."""

@@ -91,6 +91,33 @@ async def test_admission_refuses_changes_and_survives_its_handlers() -> None:
     await server.stop()
 
 
+def _leaves_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WebhookServer, "leave", WebhookServer.stop)
+
+
+@proven(without=_leaves_at_once)
+async def test_f445_a_replica_that_ends_answers_until_no_call_comes() -> None:
+    """F445: a replica is stopped while API servers still call it on connections that they keep. Holds: every call is
+    answered, each connection is given up with its answer, and the replica ends once no more come."""
+    authority, server = make_authority(), WebhookServer()
+    server.present(make_leaf(authority, "webhook", hosts=["127.0.0.1"]))
+    server.admit("/now", lambda request: AdmissionVerdict())
+    await server.start("127.0.0.1", 0)
+    tls = ssl.create_default_context(cadata=authority.certificate.decode())
+    url = f"https://127.0.0.1:{server.port}/now"
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, json=review({}), ssl=tls) as answer:
+            assert answer.status == 200 and answer.headers.get("Connection") != "close"
+        leaving = asyncio.ensure_future(server.leave(quiet=1.0))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            async with session.post(url, json=review({}), ssl=tls) as answer:
+                assert answer.status == 200 and answer.headers["Connection"] == "close"
+        assert not leaving.done()
+        await asyncio.wait_for(leaving, 10)
+    await server.stop()
+
+
 async def test_conversion_names_the_object_that_cannot_be_converted() -> None:
     authority = make_authority()
     server = WebhookServer()

@@ -66,6 +66,9 @@ class AppWrapperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Pin pods to their node where all pods of a template were planned on the same one."""
     pod_groups: bool = False
     """Add a PodGroup with minMember per gang, for clusters whose scheduler co-schedules by it."""
+    pod_group_api: Literal["scheduling.x-k8s.io", "scheduling.k8s.io"] = "scheduling.x-k8s.io"
+    """Whose PodGroups: those of scheduler-plugins, or Kubernetes' own (1.36 and later, where the server serves
+    scheduling.k8s.io/v1alpha2)."""
 
     @property
     def planning(self) -> PlanningSettings:

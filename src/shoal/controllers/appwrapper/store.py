@@ -6,6 +6,7 @@ remembered as unsure and read from the server before anything else is decided ab
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 from shoal.api.appwrapper import AppWrapper, AppWrapperStatus
@@ -26,6 +27,7 @@ class Store:
         self._caches = caches
         self._writer = writer
         self._kinds = Discovery(client)
+        self._asking = asyncio.Lock()
         self._unsure: set[str] = set()
         self._has_status: dict[Kind, bool] = {}
         """False for kinds whose definition has no status subresource, as in old releases of the legacy group."""
@@ -33,7 +35,9 @@ class Store:
     async def has_status(self, kind: Kind) -> bool:
         """Are statuses written apart? Where not, every write of one makes a new generation of the object."""
         if kind not in self._has_status:
-            self._has_status[kind] = await self._kinds.has_subresource(kind, "status")
+            async with self._asking:  # many ask at once when a controller begins
+                if kind not in self._has_status:
+                    self._has_status[kind] = await self._kinds.has_subresource(kind, "status")
         return self._has_status[kind]
 
     async def settled(self, kind: Kind, key: Key) -> AppWrapper | None:

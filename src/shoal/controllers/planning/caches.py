@@ -206,7 +206,8 @@ class SharedCaches:
             return trouble.reason in UNREADABLE or kind in _BETTER_WITH
 
         report = self._awaited.report(kind, given_up)
-        return Cache(self.client, kind, type, indexes=indexes, clock=self._clock, report=report)
+        everywhere = kind == kinds.POD  # pods of every namespace take room
+        return Cache(self.client, kind, type, everywhere=everywhere, indexes=indexes, clock=self._clock, report=report)
 
 
 def _given(text: str) -> tuple[str, ...]:

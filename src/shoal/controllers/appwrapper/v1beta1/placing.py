@@ -15,12 +15,15 @@ from shoal.controllers.appwrapper.wrapped import changed_at, owner_reference
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.demand.templates import Template, templates
 
-POD_GROUP = ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
+NATIVE = "scheduling.k8s.io"
+"""Kubernetes' own group; pods name their PodGroup in their spec, not by a label."""
+_VERSIONS = {"scheduling.x-k8s.io": "v1alpha1", NATIVE: "v1alpha2"}
 
 
 def added_names(wrapper: AppWrapper, settings: AppWrapperSettings) -> tuple[Name, ...]:
     """Objects beyond the wrapped ones that a start will create."""
-    return ((*POD_GROUP, wrapper.metadata.name),) if settings.pod_groups and gang_size(wrapper) else ()
+    added = settings.pod_groups and gang_size(wrapper)
+    return ((*_pod_group_kind(settings), wrapper.metadata.name),) if added else ()
 
 
 def placed(
@@ -32,8 +35,9 @@ def placed(
     size = gang_size(wrapper)
     if not settings.pod_groups or not size:
         return objects
-    grouped = [_labelled(obj, wrapper.metadata.name) for obj in objects]
-    return [_pod_group(wrapper, size), *grouped]
+    join = _joined if settings.pod_group_api == NATIVE else _labelled
+    grouped = [join(obj, wrapper.metadata.name) for obj in objects]
+    return [_pod_group(wrapper, size, settings), *grouped]
 
 
 def _pinned(obj: Json, index: int, admission: StoredAdmission) -> Json:
@@ -56,6 +60,13 @@ def _labelled(obj: Json, group: str) -> Json:
     return obj
 
 
+def _joined(obj: Json, group: str) -> Json:
+    for template in templates(obj):
+        if template.is_inside:
+            obj = _with_spec(obj, template, "schedulingGroup", {"podGroupName": group})
+    return obj
+
+
 def _with_spec(obj: Json, template: Template, field: str, values: dict[str, str]) -> Json:
     changed: Json = changed_at(
         obj, (*template.path, "spec"), lambda spec: {**spec, field: {**values, **(spec.get(field) or {})}}
@@ -63,14 +74,20 @@ def _with_spec(obj: Json, template: Template, field: str, values: dict[str, str]
     return changed
 
 
-def _pod_group(wrapper: AppWrapper, size: int) -> Json:
+def _pod_group_kind(settings: AppWrapperSettings) -> tuple[str, str]:
+    return f"{settings.pod_group_api}/{_VERSIONS[settings.pod_group_api]}", "PodGroup"
+
+
+def _pod_group(wrapper: AppWrapper, size: int, settings: AppWrapperSettings) -> Json:
+    api_version, kind = _pod_group_kind(settings)
+    native = settings.pod_group_api == NATIVE
     return {
-        "apiVersion": POD_GROUP[0],
-        "kind": POD_GROUP[1],
+        "apiVersion": api_version,
+        "kind": kind,
         "metadata": {
             "name": wrapper.metadata.name,
             "namespace": wrapper.metadata.namespace,
             "ownerReferences": [owner_reference(wrapper)],
         },
-        "spec": {"minMember": size},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}} if native else {"minMember": size},
     }
