@@ -46,12 +46,15 @@ class UsageLedger:
         self._next: int | None = None
         """When the next sample is due; None: there is nothing to sample."""
         self._changed: set[tuple[str, str]] = set()
+        self._ranks: dict[Lane, Rank] = {}
+        """Worked out since usage changed last: lines are ranked in every cycle."""
 
     # Facts.
 
     def update_queue(self, fact: LocalQueue) -> None:
         """What was stored counts for a queue of which nothing is known yet; later on this ledger knows better."""
         whole = (fact.namespace, fact.name, "")
+        self._ranks.clear()
         if fact.consumed is None:
             self._consumed(whole)
         if fact.consumed is None or self._consumed(whole).at is not None:
@@ -61,6 +64,7 @@ class UsageLedger:
             self._lanes[fact.namespace, fact.name, user] = _Consumed(dict(amounts), fact.consumed.at, {})
 
     def remove_queue(self, namespace: str, name: str) -> None:
+        self._ranks.clear()
         for lane in [one for one in self._lanes if one[:2] == (namespace, name)]:
             for uid in self._lanes.pop(lane).penalties:
                 self._charged.pop(uid, None)
@@ -74,10 +78,13 @@ class UsageLedger:
         lanes = self._charged[member.uid] = self._lanes_of(member.gang, member.terms.user)
         for lane in lanes:
             self._consumed(lane).penalties[member.uid] = penalty
+        self._forget_ranks(lanes)
 
     def admitted(self, uid: str) -> None:
         """The penalty stays: it becomes part of what was consumed."""
-        for lane in self._charged.pop(uid, ()):
+        lanes = self._charged.pop(uid, ())
+        self._forget_ranks(lanes)
+        for lane in lanes:
             consumed = self._lanes[lane]
             self._changed.add(lane[:2])
             for name, amount in consumed.penalties.pop(uid).items():
@@ -85,13 +92,16 @@ class UsageLedger:
 
     def left(self, uid: str) -> None:
         """It gave its quota back before it was admitted: nothing is held against it."""
-        for lane in self._charged.pop(uid, ()):
+        lanes = self._charged.pop(uid, ())
+        self._forget_ranks(lanes)
+        for lane in lanes:
             self._lanes[lane].penalties.pop(uid, None)
 
     # Time.
 
     def sample(self, now: int, running: Iterable[QueueMember]) -> bool:
         """Fold in what runs, where a sampling interval has passed. True when any usage has changed."""
+        self._ranks.clear()
         latest = now - self.settings.sampling
         due = {lane: one for lane, one in self._lanes.items() if one.at is None or not latest < one.at <= now}
         use: dict[Lane, dict[str, int]] = {}
@@ -130,6 +140,12 @@ class UsageLedger:
         return (member.gang.namespace, member.gang.queue, member.terms.user if self.settings.per_user else "")
 
     def rank(self, lane: Lane) -> Rank:
+        known = self._ranks.get(lane)
+        if known is None:
+            known = self._ranks[lane] = self._ranked(lane)
+        return known
+
+    def _ranked(self, lane: Lane) -> Rank:
         namespace, name, user = lane
         local = self._local_queues.get((namespace, name))
         weight = local.weight if local is not None else WHOLE_WEIGHT
@@ -156,6 +172,15 @@ class UsageLedger:
         """Namespace and name of the LocalQueues whose figures are others since the last call."""
         changed, self._changed = self._changed, set()
         return changed
+
+    def _forget_ranks(self, lanes: Iterable[Lane]) -> None:
+        """The usage of these has changed; that of a whole queue is part of the rank of each of its users."""
+        for namespace, name, _ in lanes:
+            if self.settings.per_user:
+                for lane in [one for one in self._ranks if one[:2] == (namespace, name)]:
+                    del self._ranks[lane]
+            else:
+                self._ranks.pop((namespace, name, ""), None)
 
     def _weighed(self, lane: Lane, weight: int) -> float:
         if weight <= 0:

@@ -25,8 +25,8 @@ NOTHING: dict[int, int] = {}
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "_rules", "_usage", "_waits_for_cache", "fact", "flavors", "freed", "groups", "inactive",
-        "last_fit", "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
+        "_held", "_largest", "_rules", "_usage", "_waits_for_cache", "fact", "fits", "flavors", "freed", "groups",
+        "inactive", "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -51,8 +51,8 @@ class QueueRecord:
         self.inactive = ""
         """Why nothing is admitted here; empty when the queue works."""
         self._waits_for_cache = WaitsForCache({})
-        self.last_fit: tuple[int, WaitsFor | None, Assignment | None] = (-1, None, None)
-        """The tree's generation, and what was found then for one shape; kept by `Reach.fit`."""
+        self.fits: tuple[int, dict[tuple[WaitsFor, int], Assignment | None]] = (-1, {})
+        """The tree's generation, and what was found since then, by what is asked for; kept by `Reach.fit`."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.describe(fact)
@@ -68,7 +68,7 @@ class QueueRecord:
         self.scans = sum([len(group.flavors) for group in fact.groups])
         """How often a gang may look on from flavor to flavor before it has to wait."""
         self._waits_for_cache = WaitsForCache(self.groups)
-        self.last_fit = (-1, None, None)
+        self.fits = (-1, {})
         if self.shares_by_usage != isinstance(self.waiting, SharedLine):
             self._line_up_again()
         self.waiting.strict = fact.strategy == "StrictFIFO"
@@ -105,7 +105,7 @@ class QueueRecord:
         self._waits_for_cache = waits_for_caches.get(offered) or waits_for_caches.setdefault(
             offered, WaitsForCache(self.groups)
         )
-        self.last_fit = (-1, None, None)
+        self.fits = (-1, {})
 
     def waits_for(self, member: QueueMember, flavors: Mapping[str, Flavor], settings: KueueSettings) -> WaitsFor:
         """What gangs of this one's shape ask of this queue."""

@@ -54,16 +54,20 @@ class Reach:
     def fit(self, record: QueueRecord, waits_for: WaitsFor, priority: int) -> Assignment | None:
         """The flavors that gangs of this priority get if they fit as things are; see `WaitsFor.fit`.
 
-        The last answer is remembered until the tree changes. To be asked only while the room kept for others is in the
-        tree, and nothing else that does not stay there.
+        Answers are remembered until the tree changes. To be asked only while the room kept for others is in the tree,
+        and nothing else that does not stay there.
         """
-        generation, asked, answer = record.last_fit
+        generation, known = record.fits
         now = record.node.root().generation
-        if generation != now or asked is not waits_for:
-            most = partial(self.most, record, priority=priority) if record.fact.preemption.may_evict else None
-            answer = waits_for.fit(record.node, self.free(record), record.fact.fungibility, most)
-            record.last_fit = (now, waits_for, answer)
-        return answer
+        if generation != now:
+            known = {}
+            record.fits = (now, known)
+        may_evict = record.fact.preemption.may_evict
+        key = (waits_for, priority if may_evict else 0)  # no gang leaves for it, whatever its priority
+        if key not in known:
+            most = partial(self.most, record, priority=priority) if may_evict else None
+            known[key] = waits_for.fit(record.node, self.free(record), record.fact.fungibility, most)
+        return known[key]
 
     def free(self, record: QueueRecord) -> Free:
         return self._free_at(record.node)

@@ -96,8 +96,8 @@ class SharedLine:
         for rank, lane in sorted((self._usage.rank(lane), lane) for lane in self._lines):
             if until is not None and rank > until:
                 break
-            head = self._lines[lane].head(survey)
-            if head is not None and (best is None or head.order < best.order):
+            head = self._lines[lane].head(survey, best)
+            if head is not None:
                 best, until = head, rank
         return best
 

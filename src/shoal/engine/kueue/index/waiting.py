@@ -130,8 +130,9 @@ class WaitingIndex:
         """The head, whether or not there is enough for it."""
         return self.head(None)
 
-    def head(self, survey: Survey | None) -> QueueMember | None:
-        """The first for which there could be enough; without a survey the first."""
+    def head(self, survey: Survey | None, before: QueueMember | None = None) -> QueueMember | None:
+        """The first for which there could be enough; without a survey the first. `before`: one of another line, which
+        is returned where it comes first; those behind it are not looked at."""
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_inadmissible(sticky):
             return sticky
@@ -142,13 +143,16 @@ class WaitingIndex:
                 for bucket in self._buckets.values():
                     bucket.calls += 1
         best = self._first_unindexed()
+        if before is not None and (best is None or before.order < best.order):
+            best = before
         for priority, buckets in self._by_priority():
             if best is not None and -best.order[0] > priority:
                 break
             for bucket in buckets:
                 if survey is not None:
                     bucket.within = survey.within(bucket.at_places, priority)
-                best = self._first_fitting(bucket, survey, best)
+                if best is None or not bucket.turns or bucket.turns[0][0] < best.order:
+                    best = self._first_fitting(bucket, survey, best)
             if best is not None:
                 break
         return best
