@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
 from shoal.controllers.planning import PlanningLoop
+from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
@@ -32,11 +33,13 @@ def planned(
     *,
     queues: QueueSettings | None = None,
     wrappers: bool = True,
+    ray: RayNodes | None = None,
 ) -> Planned:
-    """`queues`: with queued jobs, under these settings; without `wrappers` there are no AppWrappers."""
+    """`queues`: with queued jobs, under these settings; without `wrappers` there are no AppWrappers. `ray`: how Ray is
+    asked before its workers are taken."""
     settings = settings or AppWrapperSettings()
     decisions = queues.decisions if queues is not None else None
     loop = PlanningLoop(client, msgspec.structs.replace(settings.planning, queues=decisions), clock)
     made = AppWrapperController(loop, settings) if wrappers else None
-    queued = QueueController(loop, queues) if queues is not None else None
+    queued = QueueController(loop, queues, ray) if queues is not None else None
     return Planned(loop, made, queued)  # type: ignore[arg-type]

@@ -26,6 +26,10 @@ LEAVES_FOR = PREFIX + "leaves-for"
 """Annotation of a pod that has to leave because another gang needs what it takes: the UID of that gang, `@`, and the
 moment at which the pod is deleted at the latest. Only pods that an elastic gang has beyond its admission have it."""
 
+DRAIN_SECONDS = PREFIX + "drain-seconds"
+"""Annotation of a ClusterQueue: how long workers of its Ray clusters have between Ray being told that they go and their
+end; 0: they go at once, as with Kueue."""
+
 SUPPLY = PREFIX + "supply"
 """`fit` or `aggregate` on an AppWrapper: how its supply is judged."""
 

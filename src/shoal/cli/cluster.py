@@ -337,6 +337,8 @@ async def run_gangs(
     from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.planning.history.notices import from_environment
     from shoal.controllers.queues import QueueController
+    from shoal.controllers.ray.job import HttpDashboard
+    from shoal.controllers.ray.nodes import DashboardNodes
     from shoal.controllers.ray_gangs import RayGangController
 
     planned = structs.replace(settings.planning, queues=queues.decisions)
@@ -346,7 +348,7 @@ async def run_gangs(
     AppWrapperController(planning, settings, places)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)
-    queued = QueueController(planning, queues)
+    queued = QueueController(planning, queues, DashboardNodes(writes.client, of_ray, HttpDashboard()))
     if visible is not None:
         from shoal.controllers.queues.visibility import PendingWorkloads
 

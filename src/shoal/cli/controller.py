@@ -350,6 +350,8 @@ def parts_named(
     if "appwrapper" in names or "queues" in names or with_ray_gangs:
         from shoal.controllers import appwrapper, queues, ray_gangs
         from shoal.controllers.planning import PlanningLoop
+        from shoal.controllers.ray.job import HttpDashboard, ProxiedDashboard
+        from shoal.controllers.ray.nodes import DashboardNodes
 
         leading: list[PlanningLoop] = []
         health.add_families(lambda: [family for one in leading for family in one.metrics.collect()])
@@ -367,7 +369,8 @@ def parts_named(
             if with_ray_gangs:
                 ray_gangs.RayGangController(leading[0], ray_settings.sidecars, ray_settings.namespaces)
             if "queues" in names:
-                queues.QueueController(leading[0], of_queues)
+                asked = ProxiedDashboard(writes.client) if ray_settings.kubernetes_proxy else HttpDashboard()
+                queues.QueueController(leading[0], of_queues, DashboardNodes(writes.client, ray_settings, asked))
             loop = leading[0]
             sparing = asyncio.create_task(_spare_collector_after(loop.ready))
             readiness.runs("gangs", RunningPart(loop.ready.is_set, lambda: watched_by(loop), required))

@@ -228,6 +228,11 @@ class Engine:
         """How much of what its cohort lends a ClusterQueue or Cohort has, by weight, as Kueue publishes it."""
         return published_share(self._queues.kueue, kind, name)
 
+    def exchange(self, pod: str, other: str) -> bool:
+        """Another pod of the same elastic gang leaves instead of this one, which was told to. False: they are not
+        equal. Plan again after it."""
+        return self._state.surplus.exchange(pod, other, self._state)
+
     def regrown(self) -> set[str]:
         """UIDs of elastic gangs whose `surplus_usage` is another since the last call."""
         found, self._queues.regrown = self._queues.regrown, set()

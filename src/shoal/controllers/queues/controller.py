@@ -23,11 +23,13 @@ from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.questions.subject import QuestionSubject
+from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues.caches import QueueCaches, owner_uids, workload_key
 from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address
+from shoal.controllers.queues.draining import Draining
 from shoal.controllers.queues.elastic import ElasticWorkers
 from shoal.controllers.queues.facts import QueueFacts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, BY_NAME, GangJob
@@ -63,7 +65,10 @@ PODS_PAUSE = 0.02
 class QueueController:
     """A `WorkloadSource` of the planning loop that it joins."""
 
-    def __init__(self, planning: PlanningLoop, settings: QueueSettings | None = None) -> None:
+    def __init__(
+        self, planning: PlanningLoop, settings: QueueSettings | None = None, ray: RayNodes | None = None
+    ) -> None:
+        """`ray`: how Ray is asked before its workers are taken; None: it is not."""
         self.settings = settings or QueueSettings()
         self.planning = planning
         self.clock = planning.clock
@@ -80,9 +85,12 @@ class QueueController:
         self.facts = QueueFacts(self.caches, self.settings)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
         self._telling = Telling(self.clock)
-        self.reconciler = QueueReconciler(self.context, self.facts, planning.pods_left, self._incomplete, self._telling)
+        self._draining = draining = Draining(self.caches, self.settings, ray)
+        self.reconciler = QueueReconciler(
+            self.context, self.facts, planning.pods_left, self._incomplete, self._telling, draining
+        )
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
-        self._elastic = ElasticWorkers(self.context, planning, writer)
+        self._elastic = ElasticWorkers(self.context, planning, writer, draining)
         self._status = QueueStatus(self.context, planning.engine)
         self.metrics = QueueMetrics(self.caches, self._status.problems)
         self.context.stored = self.metrics.stored
@@ -118,6 +126,7 @@ class QueueController:
                 tasks.create_task(self._elastic.run())
         finally:
             await self.recorder.close()
+            await self._draining.ray.close()
 
     async def synced(self) -> None:
         await self.caches.synced()
@@ -246,6 +255,7 @@ class QueueController:
             self._publish(self._status.counts.forget(uid))
             self._keys.pop(uid, None)
             self._incomplete.forget(uid)
+            self._draining.forget(uid)
             self.facts.forget(uid)
             self.planning.forget(key, uid)
         else:

@@ -23,6 +23,7 @@ from shoal.controllers.queues.checks.answered import AnsweredChecks
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.checks.provisioning import Provisioning
 from shoal.controllers.queues.context import QueueContext
+from shoal.controllers.queues.draining import Draining, is_at_work
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
@@ -58,6 +59,8 @@ LONGEST_FAREWELL = 60.0
 RETRY_CLASS = 10.0
 RETRY_REFUSED = 60.0
 STOP_LOOK = 1.0
+DRAIN_LOOK = 5.0
+"""Seconds after which Ray is asked again about workers that it was not told of."""
 
 Found = tuple[GangJob, Json] | None
 
@@ -72,6 +75,7 @@ class QueueReconciler:
         pods_left: Callable[[str], int],
         incomplete: Incomplete,
         telling: Telling,
+        draining: Draining,
     ) -> None:
         self._context = context
         self._caches = context.caches
@@ -80,6 +84,7 @@ class QueueReconciler:
         self._incomplete = incomplete
         self._managing = Managing(context.settings)
         self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict, telling)
+        self._draining = draining
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)
         self.warnings = Warnings(context)
@@ -354,6 +359,8 @@ class QueueReconciler:
             if kind.is_active(job) and not is_composed(kind):
                 return STOP_LOOK  # it is still stopping from before
             await self._start(workload, kind, job)
+        elif not admitted and not kind.is_suspended(job) and (left := await self._drain(workload)) > 0:
+            return left
         elif not admitted and not kind.is_suspended(job):
             message = evicted.message if evicted is not None and is_evicted else "Not admitted by cluster queue"
             await self._stop(kind, job, workload, message)
@@ -362,6 +369,18 @@ class QueueReconciler:
         if is_evicted and is_true(workload, "QuotaReserved"):
             return STOP_LOOK
         return None
+
+    async def _drain(self, workload: StoredWorkload) -> float:
+        """Before a Ray cluster is stopped Ray is told that its workers go. Seconds until it is stopped: so long work
+        can be saved; 0 when the time is over, or there is nothing to save."""
+        until = self._draining.until(workload)
+        left = (until - self._context.clock.now()) / SECOND
+        pods = [pod for pod in self._caches.pods_of(workload) if is_at_work(pod)] if left > 0 else []
+        if not pods:
+            self._draining.forget(workload.metadata.uid)
+            return 0.0
+        await self._draining.ask(workload.metadata.uid, pods, until)
+        return min(left, DRAIN_LOOK)
 
     async def _start(self, workload: StoredWorkload, kind: GangJob, job: Json) -> None:
         """One patch: unsuspended, with all that the admission adds."""

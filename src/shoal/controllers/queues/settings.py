@@ -78,6 +78,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For how long a gang may lack pods that it has lost while it keeps another from being whole; 0: for ever."""
     preemption_pause_seconds: Seconds = 0.0
     """How long a gang that may evict others waits for them to end by themselves; their quota is kept for it."""
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    """How long workers of a queued Ray cluster have after Ray was told that they go (its own drain call), where a grown
+    cluster shrinks or a gang is preempted; 0: they go at once. A ClusterQueue's annotation `shoal.dev/drain-seconds`
+    goes before it."""
     provisioning_seconds: Seconds | None = None
     """How long a ProvisioningRequest may stay without an answer before it counts as failed; not set: for ever."""
     fair_sharing: bool = False

@@ -272,6 +272,19 @@ class Surplus:
             message=f"makes way for {preemptor.key}; {owner.key} keeps what it was admitted with",
         )
 
+    def exchange(self, pod: str, other: str, state: LineState) -> bool:
+        """Of two pods of one pod set, the other leaves instead."""
+        owner = self.owners.get(pod, "")
+        if pod not in self.leaving or other in self.leaving or not owner:
+            return False
+        equals = [{*one.admitted, *one.surplus} for one in self.splits.get(owner, {}).values()]
+        if not any({pod, other} <= those for those in equals):
+            return False
+        self.leaving[other] = self.leaving.pop(pod)
+        self._stale.add(owner)
+        self.settle(state)
+        return True
+
     def waiting_pods(self) -> Iterator[tuple[str, str, str]]:
         """UID of each elastic gang with bids, name of the pod set, and UID of the pod."""
         for uid, sets in self.splits.items():
