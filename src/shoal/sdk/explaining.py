@@ -10,7 +10,9 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.labels import KUEUE_ELASTIC_JOB
 from shoal.api.meta import Json
+from shoal.api.objects import annotation
 from shoal.api.times import micro_text
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
@@ -54,7 +56,7 @@ async def explain_to(
     if (ended or waits or gangs.has_failed(kind, obj)) and (lines := await last_words(client, kind, obj, bool(ended))):
         stored["lastLines"] = lines
     if not waits:
-        return stored
+        return await _with_wishes(client, kind, obj, stored, fresh) if is_elastic(obj) else stored
     try:
         answer = await asking.ask(client, kind, obj["metadata"]["name"], namespace, fresh=fresh)
     except asking.NoAnswer as error:
@@ -103,6 +105,20 @@ async def _stored(client: Client, kind: Kind, obj: Json) -> tuple[dict[str, Any]
 
     found, cluster = await _wrapper(client, kind, obj), queued.given_cluster(obj)
     return {**found, **({"cluster": cluster} if cluster else {})}, explain.is_waiting(typed(obj, AppWrapper))
+
+
+def is_elastic(obj: Json) -> bool:
+    return bool(queued.queue_of(obj)) and annotation(obj, KUEUE_ELASTIC_JOB) == "true"
+
+
+async def _with_wishes(client: Client, kind: Kind, obj: Json, stored: dict[str, Any], fresh: bool) -> dict[str, Any]:
+    """An elastic job that runs: the controller knows what it has and wants beyond its admission, and what is short."""
+    try:
+        metadata = obj["metadata"]
+        answer = await asking.ask(client, kind, metadata["name"], metadata["namespace"], fresh=fresh)
+    except asking.NoAnswer:
+        return stored
+    return {**stored, "message": answer["message"]} if answer.get("message") else stored
 
 
 def _answered(answer: Json) -> dict[str, Any]:
