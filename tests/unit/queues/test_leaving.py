@@ -115,6 +115,21 @@ async def test_what_happened_is_counted(quiet: Cluster) -> None:
     assert told["kueue_pending_workloads", "cluster-queue", "active"] == 1
     assert told["kueue_admission_wait_time_seconds_count", "cluster-queue"] == 2
     assert told["kueue_cluster_queue_status", "cluster-queue", "active"] == 1
+    mine = ("user-queue", "default")
+    assert told["kueue_local_queue_admitted_workloads_total", *mine, ""] == 1
+    assert told["kueue_local_queue_admitted_workloads_total", *mine, "high"] == 1
+    assert told["kueue_local_queue_evicted_workloads_total", *mine, "Preempted", ""] == 1
+    assert told["kueue_evicted_workloads_once_total", "cluster-queue", "Preempted", ""] == 1
+    assert told["kueue_workload_eviction_latency_seconds_count", "cluster-queue", "Preempted"] == 1
+    assert told["kueue_admission_checks_wait_time_seconds_count", "cluster-queue", "high"] == 1
+    assert told["kueue_local_queue_admission_wait_time_seconds_count", *mine, "high"] == 1
+    assert told["kueue_cluster_queue_info", "cluster-queue", "", ""] == 1
+    assert told["kueue_local_queue_status", *mine, "True"] == 1
+    await complete(quiet, "high", 4)
+    await quiet.until(kinds.WORKLOAD, name_of(high), true("Finished"))
+    ended = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
+    assert ended["kueue_execution_time_seconds_count"] == 1
+    assert ended["kueue_local_queue_finished_workloads_total"] == 1
 
 
 async def test_a_victim_comes_back_when_its_preemptor_ends(ranked: Cluster) -> None:

@@ -18,6 +18,8 @@ from tests.unit.queues.build import (
     make,
     name_of,
     pod,
+    provisioning_check,
+    provisioning_config,
     said,
     template,
     true,
@@ -66,6 +68,20 @@ async def test_a_pod_that_has_to_leave_is_deleted(held: Cluster) -> None:
     await held.until(kinds.POD, "train", lambda one: not gates(one))
     await held.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
     await held.until_gone(kinds.POD, "train")
+
+
+async def test_a_pod_that_never_started_gives_its_quota_back(quiet: Cluster) -> None:
+    """It stays gated, and does not run: its quota is not kept for it."""
+    quiet.server.admission.preparers.update(composition.preparers(quiet.client))
+    decide(quiet)
+    queue = cluster_queue(checks=["nodes"])
+    await make(quiet, flavor(), provisioning_check(), provisioning_config(), queue, local_queue())
+    (made,) = await make(quiet, pod("train"))
+    name = name_of(made, "Pod", "")
+    await quiet.until(kinds.WORKLOAD, name, true("QuotaReserved"))
+    await quiet.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    await quiet.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    assert gates(await quiet.client.get(kinds.POD, "train", "default")) == GATE
 
 
 async def test_a_pod_without_a_queue_is_left_alone(held: Cluster) -> None:

@@ -14,6 +14,7 @@ from shoal.api.kueue import ClusterQueue
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.quota_metrics import quota_families
+from shoal.controllers.queues.stay_metrics import StayMetrics
 from shoal.controllers.queues.stored import created_at, is_true
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
@@ -50,6 +51,7 @@ class QueueMetrics:
         self.evicted: Counter[tuple[str, str]] = Counter()
         self.preempted: Counter[tuple[str, str]] = Counter()
         self.reserved_wait, self.admitted_wait = Waits(), Waits()
+        self._stays = StayMetrics(caches)
 
     def stored(self, draft: WorkloadDraft) -> None:
         """A Workload's status was written."""
@@ -57,6 +59,7 @@ class QueueMetrics:
         admission = draft.get("admission") or {}
         queue = str(admission.get("clusterQueue") or self._caches.cluster_queue_name(before))
         waited = draft.now - created_at(before)
+        self._stays.stored(draft, queue)
 
         def became(kind: str) -> bool:
             return draft.is_true(kind) and not is_true(before, kind)
@@ -106,6 +109,7 @@ class QueueMetrics:
             yield spread
         yield from self._gauges(GaugeMetricFamily)
         yield from quota_families(self._caches)
+        yield from self._stays.collect()
 
     def _gauges(self, family: Any) -> Iterator[Any]:
         shown = {
