@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shoal.api import kinds, manifests
+from shoal.api.gang import NOTIFY
 from shoal.api.kind import Kind
+from shoal.api.labels import KUEUE_PRIORITY_CLASS, KUEUE_QUEUE
 from shoal.api.meta import Json
 from shoal.cli import exits, show, telling
 from shoal.cli.reach import cluster_options, namespace_option, reach
@@ -25,6 +28,7 @@ from shoal.sdk.shapes import ClusterShape, JobShape, PodShape
 EXAMPLES = """\b
 Examples:
   shoal submit job.yaml
+  shoal submit job.yaml --queue team-a --notify https://hooks.example.com/shoal/
   shoal submit --queue team-a --workers 2 --worker-gpu 1 -- python train.py --epochs 3
   shoal submit --working-dir . --runtime-env-json '{"pip": ["torch"]}' -- python train.py
   shoal submit --check --queue team-a --workers 8 -- python train.py
@@ -122,7 +126,8 @@ def command(words: tuple[str, ...], filename: Path | None, **options: Any) -> No
     try:
         file = filename or _file(words)
         if file is not None:
-            work = _submit_file(file, namespace, wait, _before(options), where, created)
+            marks = _marks(options)
+            work = _submit_file(file, marks, namespace, wait, _before(options), where, created)
         else:
             shape, directory = _shape(words, options)
             work = _submit_job(shape, directory, namespace, wait, _before(options), where, created)
@@ -130,6 +135,34 @@ def command(words: tuple[str, ...], filename: Path | None, **options: Any) -> No
     except BadInput as error:
         raise click.UsageError(str(error)) from None
     sys.exit(code)
+
+
+OF_ANY = ("filename", "words", "queue", "priority", "label", "notify", "no_wait", "check", "dry_run", "namespace")
+WHERE = ("kubeconfig", "context", "name")
+
+
+def _marks(options: dict[str, Any]) -> Json:
+    """Labels and annotations that flags add to the gangs of a manifest. Raises BadInput for a flag of the shape: that
+    is the manifest's to say, and a flag that does nothing would mislead."""
+    context = click.get_current_context()
+    typed = [
+        one for one in context.command.params
+        if one.name not in (*OF_ANY, *WHERE) and one.name is not None
+        and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
+    ]  # fmt: skip
+    if typed:
+        raise BadInput(f"{typed[0].opts[0]} is for a command; with a manifest, write it there")
+    labels = {KUEUE_QUEUE: options["queue"], KUEUE_PRIORITY_CLASS: options["priority"], **options["label"]}
+    notify = {NOTIFY: options["notify"]} if options["notify"] else {}
+    return {"labels": {key: value for key, value in labels.items() if value}, "annotations": notify}
+
+
+def _marked(obj: Json, marks: Json) -> Json:
+    metadata = dict(obj.get("metadata") or {})
+    for part, added in marks.items():
+        if added:
+            metadata[part] = {**(metadata.get(part) or {}), **added}
+    return {**obj, "metadata": metadata}
 
 
 def _again(created: list[tuple[Kind, str]], where: tuple[Any, ...], namespace: str) -> str:
@@ -238,8 +271,9 @@ async def _submit_job(
 
 
 async def _submit_file(
-    file: Path, namespace: str, wait: bool, before: str, where: tuple[Any, ...], created: list[tuple[Kind, str]]
-) -> int:
+    file: Path, marks: Json, namespace: str, wait: bool, before: str, where: tuple[Any, ...],
+    created: list[tuple[Kind, str]],
+) -> int:  # fmt: skip
     source = "standard input" if str(file) == "-" else str(file)
     objects = manifests.read(_read(file), source)
     if not objects:
@@ -250,7 +284,11 @@ async def _submit_file(
         return exits.DONE
     followed: list[tuple[Kind, Json]] = []
     async with reach(*where) as client:
-        found = [(await submitting.kind_of(client, obj, source), obj) for obj in objects]
+        kinds_of = [await submitting.kind_of(client, obj, source) for obj in objects]
+        found = [
+            (kind, _marked(obj, marks) if submitting.is_gang(kind) else obj)
+            for kind, obj in zip(kinds_of, objects, strict=True)
+        ]
         if before == CHECK:
             return await plan(client, found, namespace)
         for kind, obj in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,22 @@ async def test_a_manifest_is_submitted_and_waited_for(cluster: Cluster, where: t
     await fares(cluster, "tune", "Failed", "FAILED", "it broke")
     failed = await waiting
     assert failed.exit_code == 3 and failed.stdout == "RayJob default/tune failed\n"
+
+
+async def test_flags_mark_a_manifest_and_those_of_the_shape_are_refused(
+    cluster: Cluster, where: tuple[str, str], tmp_path: Path
+) -> None:
+    manifest = tmp_path / "job.json"
+    written = ray_job("marked", 1)
+    del written["metadata"]["labels"]
+    manifest.write_text(json.dumps(written))
+    refused = await call("submit", str(manifest), "--workers", "3", *where)
+    assert refused.exit_code == 2 and "--workers is for a command; with a manifest, write it there" in refused.stderr
+    flags = ("--queue", "user-queue", "--notify", "https://hooks.example.com/", "-l", "team=red", "--no-wait")
+    assert (await call("submit", str(manifest), *flags, *where)).exit_code == 0
+    metadata = (await cluster.get(kinds.RAY_JOB, "marked"))["metadata"]
+    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "user-queue" and metadata["labels"]["team"] == "red"
+    assert metadata["annotations"]["shoal.dev/notify"] == "https://hooks.example.com/"
 
 
 async def test_a_gang_is_held_released_and_stopped(cluster: Cluster, where: tuple[str, str]) -> None:
