@@ -55,8 +55,8 @@ PERIOD = 2.0
 SOON = 1.0
 WORDS_WAIT = 5.0
 """Seconds after a write in which a status waits that differs in nothing but what it is still waiting for."""
-RUSH = 5
-"""So many times longer while RayClusters wait for the operator."""
+PROGRESS_WAIT = 30.0
+"""The same where nothing is wrong and pods or applications are on their way, or RayClusters wait for the operator."""
 
 
 class RayServiceReconciler:
@@ -252,6 +252,7 @@ class RayServiceReconciler:
         for role, cluster in ((ACTIVE, at.active), (PENDING, at.pending)):
             if cluster is not None:
                 at.part(role)["rayClusterStatus"] = copied_cluster_status(cluster)
+        at.progresses = _progresses(at)
         settle_conditions(at.status, at.conditions, _waits_for(at))
         self._end_late_start(at)
         await self._publish(at)
@@ -285,7 +286,7 @@ class RayServiceReconciler:
         old, told = at.service.get("status") or {}, at.memory.wrote
         if not worth_a_write(old, at.status):
             return False
-        patience = WORDS_WAIT * (RUSH if self._in_a_rush() else 1)
+        patience = PROGRESS_WAIT if at.progresses or self._in_a_rush() else WORDS_WAIT
         if told is not None and self._clock.monotonic() < told + patience and differs_in_words(old, at.status):
             return False
         caches, now = self._caches, self._clock.now()
@@ -308,6 +309,11 @@ class RayServiceReconciler:
         if held is None or held.uid != view.uid(service):
             held = self._memory[key] = ServiceMemory(view.uid(service))
         return held
+
+
+def _progresses(at: ServicePass) -> bool:
+    cluster = at.pending
+    return not (at.troubles or (cluster is not None and (view.suspended(cluster) or ray_gang.why_waiting(cluster))))
 
 
 def _waits_for(at: ServicePass) -> str:

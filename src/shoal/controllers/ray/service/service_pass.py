@@ -39,6 +39,8 @@ class ServicePass(msgspec.Struct):
     active: Json | None = None
     pending: Json | None = None
     troubles: list[str] = []
+    progresses: bool = False
+    """Nothing is wrong: the next cluster is on its way."""
     warned: dict[str, str] = {}
 
     def warn(self, recorder: Recorder, reason: str, message: str) -> None:
