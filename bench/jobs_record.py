@@ -49,7 +49,14 @@ class Spec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Assignment(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    count: int = 1
     resource_usage: dict[str, str] | None = None
+
+
+class Reclaimable(msgspec.Struct, frozen=True):
+    name: str = ""
+    count: int = 0
 
 
 class Admission(msgspec.Struct, rename="camel", frozen=True):
@@ -61,10 +68,11 @@ class Condition(msgspec.Struct, frozen=True):
     status: str
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, rename="camel", frozen=True):
     phase: str = ""
     admission: Admission | None = None
     conditions: list[Condition] | None = None
+    reclaimable_pods: list[Reclaimable] | None = None
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -156,13 +164,17 @@ def held_by_pod(pod: Seen) -> int:
 
 
 def held_by_workload(workload: Seen) -> int:
-    """Millicores of the quota that its status reserves, until it is finished."""
+    """Millicores of the quota that its status reserves, until it is finished, less those of pods that are done."""
     status = workload.status
     finished = any(one.type == "Finished" and one.status == "True" for one in status.conditions or ())
     if status.admission is None or finished:
         return 0
-    given = status.admission.pod_set_assignments or ()
-    return sum(amount("cpu", (one.resource_usage or {}).get("cpu", "0")) for one in given)
+    done = {one.name: one.count for one in status.reclaimable_pods or ()}
+    held = 0
+    for one in status.admission.pod_set_assignments or ():
+        of_all = amount("cpu", (one.resource_usage or {}).get("cpu", "0"))
+        held += of_all * max(0, one.count - done.get(one.name, 0)) // max(1, one.count)
+    return held
 
 
 def _cpu(container: Container) -> int:

@@ -43,10 +43,12 @@ def pod(record, name: str, revision: int, *, phase: str = "Pending", node: str =
     )
 
 
-def workload(record, name: str, revision: int, cpu: str = "", finished: bool = False):
+def workload(record, name: str, revision: int, cpu: str = "", finished: bool = False, done: int = 0):
     status: dict = {"conditions": [{"type": "Finished", "status": "True"}] if finished else []}
     if cpu:
-        status["admission"] = {"podSetAssignments": [{"resourceUsage": {"cpu": cpu}}]}
+        status["admission"] = {"podSetAssignments": [{"name": "main", "count": 3, "resourceUsage": {"cpu": cpu}}]}
+    if done:
+        status["reclaimablePods"] = [{"name": "main", "count": done}]
     metadata = {"name": name, "uid": name, "resourceVersion": str(revision)}
     return msgspec.convert({"metadata": metadata, "status": status}, record.Seen)
 
@@ -69,6 +71,17 @@ def test_a_workload_holds_quota_from_its_admission_to_its_end(record):
         workload(record, "one", 2, "1500m"),
         workload(record, "two", 4, "1500m"),
         workload(record, "one", 3, "1500m", finished=True),
+    ):
+        kept._note(WORKLOAD, "MODIFIED", event)
+    assert record.highest(kept.entries) == {"workloads.kueue.x-k8s.io": 1500}
+
+
+def test_quota_of_pods_that_are_done_is_free_for_others(record):
+    kept = record.Record(None, [])
+    for event in (
+        workload(record, "one", 1, "1500m"),
+        workload(record, "one", 2, "1500m", done=2),
+        workload(record, "two", 3, "1000m"),
     ):
         kept._note(WORKLOAD, "MODIFIED", event)
     assert record.highest(kept.entries) == {"workloads.kueue.x-k8s.io": 1500}
