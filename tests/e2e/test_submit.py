@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
 from tests.e2e.machine import SHOAL, Machine
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.ray
 
@@ -54,3 +60,45 @@ def test_a_script_is_queued_logged_and_ends_with_its_exit_code(machine: Machine,
     assert "RayJob again: Failed: Job entrypoint command failed with exit code 7" in failed
     machine.shoal("stop", "train", "again", "--name", machine.name)
     assert machine.names("secrets", "shoal.dev/code-of") == []
+
+
+LAB = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: lab}
+spec:
+  headGroupSpec:
+    rayStartParams: {}
+    template:
+      spec:
+        containers:
+          - name: head
+            image: rayproject/ray
+            resources: {requests: {cpu: "1", memory: 2Gi}, limits: {cpu: "1", memory: 2Gi}}
+"""
+INSIDE = "import ray; ray.init(); print('cpus:', int(ray.cluster_resources()['CPU']))"
+
+
+def test_a_session_has_the_dashboard_and_ray_clients_logged_in(machine: Machine, tmp_path: Path) -> None:
+    manifest = tmp_path / "lab.yaml"
+    manifest.write_text(LAB)
+    machine.shoal("submit", "--no-wait", str(manifest), "--name", machine.name)
+    inside = machine.shoal("session", "lab", "--name", machine.name, "--", sys.executable, "-c", INSIDE)
+    assert "cpus: 1" in inside  # by ray://, with the cluster's token
+    opened = subprocess.Popen(
+        [SHOAL, "session", "lab", "--name", machine.name], env=machine.environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert opened.stdout is not None
+        lines = iter(opened.stdout.readline, "")
+        address = next(line.split()[1] for line in lines if line.startswith("dashboard:"))
+        assert next(line.split()[2] for line in lines if line.startswith("Ray client:")).startswith("ray://127.0.0.1:")
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(address, timeout=PATIENCE) as page:
+            assert "Ray Dashboard" in page.read().decode()
+        with browser.open(urljoin(address, "/api/version"), timeout=PATIENCE) as answer:
+            assert "ray_version" in json.loads(answer.read())
+    finally:
+        opened.send_signal(signal.SIGINT)
+        opened.wait(timeout=PATIENCE)
+    machine.shoal("stop", "lab", "--name", machine.name)
