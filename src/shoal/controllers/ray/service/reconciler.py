@@ -270,7 +270,10 @@ class RayServiceReconciler:
             return
         if (self._clock.now() - parse_time(str(ready["lastTransitionTime"]))) / 1_000_000 < timeout:
             return
-        told = f"RayService has no serve endpoint {timeout:.0f} s after its start; its clusters are deleted"
+        told = (
+            f"RayService failed to become ready within the configured timeout of {timeout:.0f} s: it has no serve "
+            "endpoint, and its clusters are deleted"
+        )
         at.conditions.put(READY, "False", TIMED_OUT, told)
         at.status.update({ACTIVE: {}, PENDING: {}})
         at.warn(self._recorder, "RayServiceInitializingTimeout", told)
