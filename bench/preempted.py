@@ -1,12 +1,13 @@
 """How much work a training program loses when its worker is taken: Ray told first, against SIGTERM alone. Real Ray.
 
-    python bench/preempted.py [--times 10] [--drain 10] [--every 10] [--seed 1]
+    python bench/preempted.py [--times 10] [--drain 10] [--every 10] [--seed 1] [--ways notice sigterm ray]
 
 One machine, one queue, an elastic RayCluster whose only worker is surplus. A trainer on it works in steps, saves every
-`--every` seconds, and saves and ends when Ray says that its node is draining, as Ray Train and Ray Serve look for it.
-So many times a job that needs the quota takes the worker; the trainer comes back from its last checkpoint. Prints one
-JSON line per way (`--drain` seconds of notice, then none: pods get SIGTERM and Kubernetes' 30 s), with the seconds of
-work done and not saved, and the ratio of their means.
+`--every` seconds, and saves and ends when Ray says that its node is draining, as Ray Serve looks for it. So many times
+a job that needs the quota takes the worker; the trainer comes back from its last checkpoint. Three ways: `notice`, Ray
+is told `--drain` seconds before; `sigterm`, pods get SIGTERM and Kubernetes' 30 s; `ray`, the same where Ray drains its
+own node on SIGTERM, as Ray 2.60 does and older ones do not. Prints one JSON line per way: seconds of work done and not
+saved.
 """
 
 from __future__ import annotations
@@ -90,12 +91,12 @@ while seen <= TIMES:
 class Cluster:
     """`shoal up` in a folder of its own."""
 
-    def __init__(self, drain: int) -> None:
+    def __init__(self, drain: int, own: bool) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="preempted-"))
         self.environment = {**os.environ, "XDG_STATE_HOME": str(self.home), "KUBECONFIG": str(self.home / "kubeconfig")}
         self.kubectl_path = shutil.which("kubectl") or _built_kubectl()
         self._run(SHOAL, "up", "--name", "preempted", "--detach", "--node", "name=node,cpu=6,memory=16Gi")
-        for one in (*_queue(drain), _ray_cluster()):
+        for one in (*_queue(drain), _ray_cluster(own)):
             self.create(one)
 
     def create(self, obj: dict) -> None:
@@ -148,13 +149,14 @@ def _queue(drain: int) -> list[dict]:
     ]
 
 
-def _ray_cluster() -> dict:
+def _ray_cluster(own: bool) -> dict:
     def container(name: str) -> dict:
         size = {"cpu": "1"}
         return {"name": name, "image": "rayproject/ray:2.60.0", "resources": {"limits": size, "requests": size}}
 
     group = {"groupName": "small", "replicas": 0, "minReplicas": 0, "maxReplicas": 1, "rayStartParams": {}}
-    group["template"] = {"spec": {"containers": [container("ray-worker")]}}
+    off = [] if own else [{"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": "0"}]
+    group["template"] = {"spec": {"containers": [{**container("ray-worker"), "env": off}]}}
     head = {"rayStartParams": {"num-cpus": "0"}, "template": {"spec": {"containers": [container("head")]}}}
     spec = {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": [group]}
     spec["autoscalerOptions"] = {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}}
@@ -179,9 +181,9 @@ def until(what: str, holds: Callable[[], bool], seconds: float = 300.0) -> None:
         time.sleep(0.3)
 
 
-def measure(drain: int, every: float, times: int, seed: int) -> list[float]:
+def measure(way: str, drain: int, every: float, times: int, seed: int) -> list[float]:
     """Seconds of work that each preemption cost."""
-    cluster, chosen = Cluster(drain), random.Random(seed)
+    cluster, chosen = Cluster(drain, own=way == "ray"), random.Random(seed)
     lost: list[float] = []
     try:
         until("the cluster is up", lambda: cluster.get("raycluster", "ray").get("status", {}).get("state") == "ready")
@@ -194,7 +196,7 @@ def measure(drain: int, every: float, times: int, seed: int) -> list[float]:
                 line = said.get(timeout=300)
             if number:
                 lost.append(float(line.split()[2]))
-                print(f"# {drain} s of notice: preemption {number} cost {lost[-1]} s of work", file=sys.stderr)
+                print(f"# {way}: preemption {number} cost {lost[-1]} s of work", file=sys.stderr)
             if number < times:
                 time.sleep(chosen.uniform(0.4, 1.6) * every)
                 cluster.create(_taker(number))
@@ -213,14 +215,12 @@ def main() -> None:
     parser.add_argument("--drain", type=int, default=10)
     parser.add_argument("--every", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ways", nargs="+", choices=("notice", "sigterm", "ray"), default=["notice", "sigterm", "ray"])
     chosen = parser.parse_args()
-    means = []
-    for drain in (chosen.drain, 0):
-        lost = measure(drain, chosen.every, chosen.times, chosen.seed)
-        means.append(statistics.mean(lost))
-        print(json.dumps({"notice_s": drain, "lost_s": lost, "mean_s": round(means[-1], 2)}), flush=True)
-    ratio = means[0] / means[1] if means[1] else None
-    print(json.dumps({"lost_with_notice_of_lost_with_sigterm": None if ratio is None else round(ratio, 3)}))
+    for way in chosen.ways:
+        drain = chosen.drain if way == "notice" else 0
+        lost = measure(way, drain, chosen.every, chosen.times, chosen.seed)
+        print(json.dumps({"way": way, "lost_s": lost, "mean_s": round(statistics.mean(lost), 2)}), flush=True)
 
 
 if __name__ == "__main__":

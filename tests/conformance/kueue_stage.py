@@ -30,6 +30,8 @@ OUT_OF_QUEUE = ("Misconfigured", "Suspended")
 class StoredInMemory:
     """What of `kube.Client` a look needs."""
 
+    namespaces: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Json] = {}
         self._revision = 0

@@ -24,6 +24,7 @@ from tests.unit.queues.build import (
     local_queue,
     make,
     name_of,
+    ray_job,
     true,
     usage,
 )
@@ -167,6 +168,25 @@ async def test_replicas_that_a_user_raises_by_hand_grow_too(cluster: Cluster) ->
     await cluster.until(kinds.POD, "more-00", is_open)
     await cluster.settled()
     assert (await cluster.get(kinds.RAY_CLUSTER, "ray"))["spec"]["suspend"] is False
+
+
+async def test_a_ray_job_is_admitted_with_its_floor_and_its_submitter_is_not_gated(cluster: Cluster) -> None:
+    made = ray_job("train", 1)
+    made["metadata"]["annotations"] = {GATE: "true"}
+    rays = made["spec"]["rayClusterSpec"]
+    rays["enableInTreeAutoscaling"] = True
+    rays["autoscalerOptions"] = ray_cluster("ray")["spec"]["autoscalerOptions"]
+    rays["workerGroupSpecs"][0] |= {"replicas": 3, "maxReplicas": 5}
+    (stored,) = await make(cluster, made)
+    started_job = await cluster.until(kinds.RAY_JOB, "train", lambda one: one["spec"]["suspend"] is False)
+    workload = await cluster.get(kinds.WORKLOAD, name_of(stored, "RayJob", "ray.io"))
+    given = {one["name"]: one["count"] for one in workload["status"]["admission"]["podSetAssignments"]}
+    assert given == {"head": 1, "small": 1, "submitter": 1}
+    spec = started_job["spec"]
+    for holder in (spec["rayClusterSpec"]["headGroupSpec"], spec["rayClusterSpec"]["workerGroupSpecs"][0]):
+        assert holder["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert "schedulingGates" not in spec["submitterPodTemplate"]["spec"]
+    assert spec["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"] == 3
 
 
 def review(made: Json, old: Json | None = None) -> AdmissionRequest:
