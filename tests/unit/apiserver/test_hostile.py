@@ -15,13 +15,14 @@ from yarl import URL
 
 from shoal.api.kinds import CONFIG_MAP, EVENT
 from shoal.kube.client import Client
+from shoal.kube.errors import Gone
 from shoal.kube.transport import Request, Response
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.auth.authentication import Authenticator
 from shoal.local.apiserver.http.front import Front
 from shoal.local.apiserver.requests import body
 from shoal.local.apiserver.requests.route import RequestUser
-from shoal.local.apiserver.storage.store import WriteFailed
+from shoal.local.apiserver.storage.store import Storage, WriteFailed
 from shoal.local.apiserver.upkeep import Upkeep
 from tests.faults import proven
 from tests.patience import PATIENCE
@@ -370,3 +371,26 @@ async def test_f100_a_day_of_events_leaves_an_hour_of_them_and_a_failed_round_is
         await clock.advance(3600)
     assert len(await client.list(EVENT, "default")) <= 20
     assert server._upkeep is not None and server._upkeep.failures == 1
+
+
+@proven(without=lambda patch: patch.setattr(Storage, "forget", lambda self, revision: None))
+async def test_f403_changes_are_not_kept_for_watches_that_never_come(
+    server: Server, client: Client, clock: ManualClock
+) -> None:
+    """F403: objects are changed day and night, and every change is kept in memory for watches that may ask for it.
+    Holds: only those of the last ten minutes are; an older watch is told so, one of a quiet resource goes on."""
+    quiet = await client.create(CONFIG_MAP, {"metadata": {"name": "quiet"}}, "default")
+    for number in range(40):
+        event = {"metadata": {"name": f"e{number}"}, "reason": "Churn", "type": "Normal"}
+        event["involvedObject"] = {"kind": "Pod", "name": "p", "namespace": "default"}
+        await client.create(EVENT, event, "default")
+        await clock.advance(60)
+    assert len(server.storage.collection(EVENT.resource).events) <= 11
+    seen = client.watch(CONFIG_MAP, "default", resource_version=quiet["metadata"]["resourceVersion"])
+    await client.create(CONFIG_MAP, {"metadata": {"name": "next"}}, "default")
+    async for change in seen:
+        assert change.type == "ADDED"
+        break
+    with pytest.raises(Gone):
+        async for _ in client.watch(EVENT, "default", resource_version=quiet["metadata"]["resourceVersion"]):
+            break

@@ -66,11 +66,12 @@ class Upkeep:
     async def round(self) -> None:
         """Remove events past their life, the oldest first when there are too many; give free pages back.
 
-        Lists can be continued for five to ten minutes; after that their revision is too old.
+        Lists and watches can be continued for five to ten minutes; after that their revision is too old.
         """
         self._rounds += 1
         if self._rounds % COMPACT_ROUNDS == 0:
             self.storage.compacted, self._noted = self._noted, self.storage.committed
+            self.storage.forget(self.storage.compacted)
         events = self.registry.find("", "events")
         assert events is not None
         for record in self._expired(events.collection.records()):

@@ -15,6 +15,7 @@ import queue
 import sqlite3
 import threading
 import time
+from bisect import bisect_right
 from pathlib import Path
 from typing import Literal
 
@@ -94,6 +95,11 @@ class Storage:
     def busy(self) -> bool:
         """Whether writes are on their way to the disk."""
         return not self._idle.is_set()
+
+    def forget(self, revision: int) -> None:
+        """Changes up to this one; a watch that has seen the last of its own resource goes on all the same."""
+        for collection in self.collections.values():
+            collection.compact(bisect_right(collection.events, revision, key=lambda event: event.record.revision))
 
     # --- life
 
