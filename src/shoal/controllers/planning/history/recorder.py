@@ -28,6 +28,8 @@ MOST_WAITING = 50_000
 """Looks that wait for the database; beyond that the oldest are lost, and that is logged."""
 RETRY_FIRST, RETRY_MOST = 1.0, 60.0
 PRUNE_EVERY = 3600.0
+PAUSE = 0.25
+"""Seconds between two writes: what a busy queue sees meanwhile goes in one, and of a short gang only its last row."""
 BATCH = 500
 
 
@@ -46,6 +48,8 @@ class GangHistory:
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._one_write = asyncio.Lock()
+        self._running = False
         self.on_change: list[Callable[[RunRecord], None]] = []
         """Called with every row that was stored."""
         self.notices = notices
@@ -83,19 +87,14 @@ class GangHistory:
 
     async def run(self) -> None:
         """Write what was seen, for ever. The first write also closes what ended while no controller ran."""
-        pause, pruned, first = RETRY_FIRST, 0.0, True
+        pause, pruned = RETRY_FIRST, 0.0
         while True:
-            if not self._looks and not first:
-                self._idle.set()
-                await self._news.wait()
-            self._news.clear()
-            batch = self._looks[:BATCH]
             try:
-                if first:
+                if not self._running:
                     there, now = list(self._known), self._clock.now()
                     await self.in_thread(partial(self._store.close_missing, there, now))
-                    first = False
-                changed = await self.in_thread(partial(self._store.write, batch))
+                    self._running = True
+                await self._write_all()
                 if not pruned or self._clock.monotonic() - pruned > PRUNE_EVERY:
                     pruned, now = self._clock.monotonic(), self._clock.now()
                     await self.in_thread(partial(self._store.prune, now))
@@ -105,10 +104,21 @@ class GangHistory:
                 pause = min(RETRY_MOST, pause * 2)
                 continue
             pause = RETRY_FIRST
-            del self._looks[: len(batch)]
-            for row in changed:
-                for call in self.on_change:
-                    call(row)
+            await self._news.wait()
+            await self._clock.sleep(PAUSE)
+
+    async def _write_all(self) -> None:
+        """What was seen so far. Raises HistoryTrouble."""
+        async with self._one_write:
+            self._news.clear()
+            while self._looks:
+                batch = self._looks[:BATCH]
+                changed = await self.in_thread(partial(self._store.write, batch))
+                del self._looks[: len(batch)]
+                for row in changed:
+                    for call in self.on_change:
+                        call(row)
+            self._idle.set()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -116,6 +126,12 @@ class GangHistory:
     async def written(self) -> None:
         """Until all that was seen so far is stored."""
         await self._idle.wait()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        """What was seen before the question is in the answer. Raises HistoryTrouble."""
+        if self._running and self._looks:
+            await self._write_all()
+        return await self.in_thread(work)
 
     async def close(self) -> None:
         await self.in_thread(self._store.close)
@@ -125,14 +141,14 @@ class GangHistory:
 
     async def runs(self, query: HistoryQuery) -> list[RunRecord]:
         """Rounds of gangs of all namespaces. Raises HistoryTrouble."""
-        return await self.in_thread(lambda: self._store.runs(query))
+        return await self._read(lambda: self._store.runs(query))
 
     async def totals(self, query: HistoryQuery) -> list[HistoryTotal]:
         now = self._clock.now()
-        return await self.in_thread(lambda: self._store.totals(query, now))
+        return await self._read(lambda: self._store.totals(query, now))
 
     async def lengths(self) -> Callable[[Gang], RunLength | None]:
         """How long each gang that is there is expected to run. Raises HistoryTrouble."""
         keys = {one.key for one in self.facts.values()}
-        earlier = await self.in_thread(lambda: {key: self._store.durations(*key) for key in keys})
+        earlier = await self._read(lambda: {key: self._store.durations(*key) for key in keys})
         return lengths(dict(self.facts), earlier, self._clock.now())

@@ -33,6 +33,14 @@ _LOG_FIELDS = (
 )  # fmt: skip
 _LOG_NUMBERS = ("ended_at", "cut", "packed_bytes")
 _FIELDS = tuple(_NAMES.get(one, one) for one in COLUMNS)
+_CHOSEN = f"SELECT {', '.join(_FIELDS)} FROM shoal_runs"
+_CHANGES = ", ".join(f"{one} = excluded.{one}" for one in _FIELDS if one not in ("uid", "round_number"))
+_STORE = (
+    f"INSERT INTO shoal_runs ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)}) "
+    f"ON CONFLICT (uid, round_number) DO UPDATE SET {_CHANGES}"
+)
+ASKED_AT_ONCE = 500
+"""Gangs in one statement."""
 
 
 class HistoryTrouble(ShoalError):
@@ -88,6 +96,8 @@ class HistoryStore:
         self._most_rows = most_rows
         self._kept_days = kept_days
         self._connection: Database | None = None
+        self._going_on: dict[str, RunRecord] = {}
+        """By UID: the round that goes on, as this object stored it last, so that it need not be read again."""
 
     def close(self) -> None:
         """The next call opens it again; what is only in memory stays as long as this object."""
@@ -97,24 +107,31 @@ class HistoryStore:
 
     def write(self, seen: Iterable[Sighting]) -> list[RunRecord]:
         """All of it or nothing; returns the rows that changed."""
-        changed: list[RunRecord] = []
+        looks, changed = list(seen), list[RunRecord]()
         with self.using() as cursor:
-            for one in seen:
-                for row in advanced(self._last(cursor, one.uid), one):
-                    self._put(cursor, row)
+            last = self._last(cursor, dict.fromkeys(one.uid for one in looks))
+            for one in looks:
+                for row in advanced(last.get(one.uid), one):
+                    last[one.uid] = row
                     changed.append(row)
+            self._put(cursor, {(row.uid, row.round): row for row in changed}.values())
+        for row in changed:
+            if row.ended_at:
+                self._going_on.pop(row.uid, None)
+            else:
+                self._going_on[row.uid] = row
         return changed
 
     def close_missing(self, there: Iterable[str], at: int) -> int:
         """Rounds that go on in the store and whose gangs are not there any more have ended while nothing looked."""
         known = set(there)
+        self._going_on.clear()  # another controller may have written since
         with self.using() as cursor:
             self.execute(cursor, "SELECT DISTINCT uid FROM shoal_runs WHERE ended_at = 0")
             missing = [uid for (uid,) in cursor.fetchall() if uid not in known]
-            for uid in missing:
-                last = self._last(cursor, uid)
-                for row in advanced(last, Sighting(uid=uid, stage="ended", at=at)):
-                    self._put(cursor, row)
+            last = self._last(cursor, missing)
+            ended = [advanced(last.get(uid), Sighting(uid=uid, stage="ended", at=at)) for uid in missing]
+            self._put(cursor, [row for rows in ended for row in rows])
         return len(missing)
 
     def prune(self, now: int) -> int:
@@ -139,7 +156,7 @@ class HistoryStore:
             "ORDER BY CASE WHEN started_at > 0 THEN started_at ELSE queued_at END DESC, uid, round_number DESC LIMIT ?"
         )
         with self.using() as cursor:
-            self.execute(cursor, f"SELECT {', '.join(_FIELDS)} FROM shoal_runs{where} {order}", (*values, query.limit))
+            self.execute(cursor, f"{_CHOSEN}{where} {order}", (*values, query.limit))
             return [_record(row) for row in cursor.fetchall()]
 
     def totals(self, query: HistoryQuery, now: int) -> list[HistoryTotal]:
@@ -200,6 +217,7 @@ class HistoryStore:
 
     def drop(self) -> None:
         """The connection may be of no use any more. What is in memory is kept: it cannot break."""
+        self._going_on.clear()
         connection = self._connection
         if connection is None:
             return
@@ -252,20 +270,21 @@ class HistoryStore:
     def execute(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
         cursor.execute(statement.replace("?", "%s") if self._postgres else statement, tuple(values))
 
-    def _last(self, cursor: Any, uid: str) -> RunRecord | None:
-        chosen = f"SELECT {', '.join(_FIELDS)} FROM shoal_runs WHERE uid = ? ORDER BY round_number DESC LIMIT 1"
-        self.execute(cursor, chosen, (uid,))
-        row = cursor.fetchone()
-        return _record(row) if row is not None else None
+    def _last(self, cursor: Any, uids: Iterable[str]) -> dict[str, RunRecord]:
+        """The last round of each, where there is one."""
+        found = {uid: known for uid in uids if (known := self._going_on.get(uid)) is not None}
+        unknown = [uid for uid in uids if uid not in found]
+        for start in range(0, len(unknown), ASKED_AT_ONCE):
+            some = unknown[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" for _ in some)
+            self.execute(cursor, f"{_CHOSEN} WHERE uid IN ({marks}) ORDER BY round_number", some)
+            found.update((record.uid, record) for record in map(_record, cursor.fetchall()))
+        return found
 
-    def _put(self, cursor: Any, record: RunRecord) -> None:
-        changes = ", ".join(f"{one} = excluded.{one}" for one in _FIELDS if one not in ("uid", "round_number"))
-        marks = ", ".join("?" for _ in _FIELDS)
-        statement = (
-            f"INSERT INTO shoal_runs ({', '.join(_FIELDS)}) VALUES ({marks}) "
-            f"ON CONFLICT (uid, round_number) DO UPDATE SET {changes}"
-        )
-        self.execute(cursor, statement, [_plain(getattr(record, one)) for one in COLUMNS])
+    def _put(self, cursor: Any, records: Iterable[RunRecord]) -> None:
+        rows = [[_plain(value) for value in msgspec.structs.astuple(one)] for one in records]
+        if rows:
+            cursor.executemany(_STORE.replace("?", "%s") if self._postgres else _STORE, rows)
 
 
 class _Using:
