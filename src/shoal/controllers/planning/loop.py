@@ -59,6 +59,9 @@ RAY_MAKERS = ("RayJob", "RayCluster", "Ray", "RayService", "AppWrapper")
 CROWD = 100
 PAUSE = 0.02
 """Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
+PAUSE_SHARE = 4
+LONGEST_PAUSE = 0.25
+"""The pause is so many times as long as the last plan took, up to this: the API server may need the same cores."""
 
 
 class PlanningLoop:
@@ -292,15 +295,18 @@ class PlanningLoop:
         return plan
 
     async def _plan_on_change(self) -> None:
+        pause = PAUSE
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
-            left = self._planned_at + PAUSE - self.clock.monotonic()
+            left = self._planned_at + pause - self.clock.monotonic()
             if left > 0 and self.engine.crowd > CROWD:
                 await self.clock.sleep(left)
             self._changed.clear()
+            began = self.clock.monotonic()
             self.plan()
             self._planned_at = self.clock.monotonic()
+            pause = max(PAUSE, min(LONGEST_PAUSE, PAUSE_SHARE * (self._planned_at - began)))
 
     def _plan_at(self, moment: int) -> None:
         if self._wake is not None:

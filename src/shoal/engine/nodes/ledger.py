@@ -298,6 +298,8 @@ class Ledger:
 
     def _settle_one(self, uid: str) -> None:
         gang = self.holders.get(uid)
+        if self._has_no_room(uid, gang):
+            return
         planned: Charges = {}
         unplaced: dict[int, int] = {}
         grown: Amounts = {}
@@ -323,6 +325,13 @@ class Ledger:
             self._missing[uid] = unplaced
         self._count_unplaced(uid)
         self._reserve(uid, {} if gang is None or gang.supply == "off" else self._shortage(gang))
+
+    def _has_no_room(self, uid: str, gang: Gang | None) -> bool:
+        """Neither had it any, nor does it get any: a gang that is counted by its quota alone."""
+        if gang is not None and (gang.supply != "off" or any(entry.nodes for entry in gang.assignment)):
+            return False
+        books = (self.by_gang, self._planned, self._displaced, self._unplaced, self.grown, self.reserved)
+        return not any(uid in book for book in books)
 
     def take_regrown(self) -> set[str]:
         """Gangs whose growth is another since the last look."""

@@ -100,13 +100,17 @@ def allowed(request: PreemptionRequest, candidate: QueueMember, policy: Policy) 
 
 def users(request: PreemptionRequest, record: QueueRecord, policy: Policy) -> Iterable[QueueMember]:
     """Gangs in one queue that use a place in need and that the policy allows."""
-    places = request.places
+    if policy == "Never":
+        return
+    places, any_of_them = request.places, policy == "Any"
     for member in record.reserved.values():
-        if not allowed(request, member, policy) or member.uid in request.gone or member is request.member.replaced:
+        if not any_of_them and not allowed(request, member, policy):
+            continue
+        if member.uid in request.gone or member is request.member.replaced:
             continue
         if not member.evicted and member.uid in request.spared:
             continue
-        if any(at in places for at in member.usage):
+        if not places.isdisjoint(member.usage):
             yield member
 
 
