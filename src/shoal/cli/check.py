@@ -52,7 +52,7 @@ def command(files: tuple[Path, ...], form: str) -> None:
     if problems:
         raise ShoalError(f"mistakes to correct: {len(problems)} (objects read: {len(manifests)})")
     if form == "text":
-        click.echo(f"{len(manifests)} objects, nothing to correct")
+        click.echo(f"{len(manifests)} object{'' if len(manifests) == 1 else 's'}, nothing to correct")
 
 
 class UnreadFile(ShoalError):
@@ -74,7 +74,9 @@ def _read_all(files: tuple[Path, ...]) -> tuple[list[CheckedManifest], list[Unre
 
 
 async def _problems(found: list[CheckedManifest]) -> list[CheckProblem]:
-    """Shape first, every mistake with its place; what has none goes before a server in memory."""
+    """Shape first, every mistake with its place; what has none goes before a server in memory. Files that configure a
+    program are no objects, and have no name."""
+    found = [one for one in found if not str(one.obj.get("apiVersion")).partition("/")[0].endswith(".config.k8s.io")]
     by_shape = [CheckProblem(one, str(error)) for one in found for error in strict.check(one.obj)]
     bad = {id(one.manifest) for one in by_shape}
     try:
