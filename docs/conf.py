@@ -44,6 +44,8 @@ MENU: dict[str, list[str]] = {
         "docs/guides/install",
         "docs/guides/people",
         "docs/guides/operate",
+        "docs/guides/scheduler",
+        "docs/guides/large-clusters",
         "docs/guides/move-in",
         "docs/guides/upgrade",
         "docs/guides/troubleshoot",

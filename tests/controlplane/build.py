@@ -243,6 +243,5 @@ if __name__ == "__main__":
             print(f"runner: {program('kueue', RUNNER)}")
             print(f"helm: {program('helm', HELM)}")
             print(f"promql: {program('promql')}")
-            print(f"scheduler-plugins: {program('scheduler_plugins', SCHEDULER_PLUGINS)}")
     except CannotBuild as error:
         sys.exit(f"error: {error}")
