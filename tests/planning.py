@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
+from shoal.controllers.multicluster import HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues import QueueController, QueueSettings
@@ -34,12 +35,14 @@ def planned(
     queues: QueueSettings | None = None,
     wrappers: bool = True,
     ray: RayNodes | None = None,
+    places: HubPlaces | None = None,
 ) -> Planned:
     """`queues`: with queued jobs, under these settings; without `wrappers` there are no AppWrappers. `ray`: how Ray is
-    asked before its workers are taken."""
+    asked before its workers are taken. `places`: other clusters, to which gangs may go."""
     settings = settings or AppWrapperSettings()
     decisions = queues.decisions if queues is not None else None
     loop = PlanningLoop(client, msgspec.structs.replace(settings.planning, queues=decisions), clock)
     made = AppWrapperController(loop, settings) if wrappers else None
-    queued = QueueController(loop, queues, ray) if queues is not None else None
+    elsewhere = places.for_queues if places is not None else None
+    queued = QueueController(loop, queues, ray, elsewhere) if queues is not None else None
     return Planned(loop, made, queued)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.checker.rest_could import Could
 from tests.checker.rest_found import Found
 from tests.checker.rest_gangs import Demand, Gangs, flavors_of, has_ended, is_on_hold, is_suspended
-from tests.checker.rest_objects import Json, Rules, Stored, is_leaving, is_true
+from tests.checker.rest_objects import Json, Rules, Stored, condition, is_leaving, is_true
 from tests.checker.rest_quota import (
     Quota,
     describe,
@@ -82,6 +82,8 @@ class Waiting:
             is_true(one, "Admitted") and not is_true(one, "PodsReady") for one in self.quota.holding
         ):
             return
+        if _waits_for_clusters(workload) and self.gangs.is_elsewhere(workload):
+            return  # the other clusters' room decides, which these objects do not show
         if self._has_topology(name) or any(one.get("topologyRequest") for one in workload["spec"].get("podSets") or ()):
             self._undecided(workload, "whether its topology has places for it")
             return
@@ -166,3 +168,7 @@ class Waiting:
 
     def _undecided(self, workload: Json, why: str) -> None:
         self.found.doubt(describe(workload), why)
+
+
+def _waits_for_clusters(workload: Json) -> bool:
+    return bool(condition(workload, "QuotaReserved").get("reason") == "WaitingForClusters")

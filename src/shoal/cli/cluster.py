@@ -52,7 +52,7 @@ from shoal.local.settings import LocalSettings
 if TYPE_CHECKING:
     from shoal.cli.local_visibility import LocalVisibility
     from shoal.controllers.appwrapper import AppWrapperSettings
-    from shoal.controllers.multicluster import AppWrapperPlaces, ClusterSettings
+    from shoal.controllers.multicluster import ClusterSettings, HubPlaces
     from shoal.controllers.planning.history.store import HistoryStore
     from shoal.controllers.queues import QueueSettings
     from shoal.controllers.ray import RaySettings
@@ -301,11 +301,11 @@ def controllers(
     from msgspec import structs
 
     from shoal.controllers import ray
-    from shoal.controllers.multicluster import AppWrapperPlaces
+    from shoal.controllers.multicluster import HubPlaces
     from shoal.local import autoscaler, builtin
 
     writes, of_ray, hub = Writes(client, clock=clock), ray_settings(settings), hub_settings(settings)
-    places = AppWrapperPlaces(hub) if hub.app_wrappers else None
+    places = HubPlaces(hub, clock)
     gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
     queues = structs.replace(queue_settings(settings), ray_sidecars=of_ray.sidecars)
     return {
@@ -328,7 +328,7 @@ async def run_gangs(
     of_ray: RaySettings,
     history: HistoryStore | None = None,
     visible: LocalVisibility | None = None,
-    places: AppWrapperPlaces | None = None,
+    places: HubPlaces | None = None,
 ) -> None:
     """AppWrappers, queued jobs and Ray objects without a queue, in one loop: they compete for the same room."""
     from msgspec import structs
@@ -345,10 +345,11 @@ async def run_gangs(
     planning = PlanningLoop(
         writes.client, planned, writes.clock, writes, history=history, notices=from_environment(os.environ)
     )
-    AppWrapperController(planning, settings, places)
+    AppWrapperController(planning, settings, places.for_wrappers if places is not None else None)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)
-    queued = QueueController(planning, queues, DashboardNodes(writes.client, of_ray, HttpDashboard()))
+    elsewhere = places.for_queues if places is not None else None
+    queued = QueueController(planning, queues, DashboardNodes(writes.client, of_ray, HttpDashboard()), elsewhere)
     if visible is not None:
         from shoal.controllers.queues.visibility import PendingWorkloads
 
@@ -356,7 +357,7 @@ async def run_gangs(
     await planning.run()
 
 
-async def run_clusters(writes: Writes, settings: ClusterSettings, places: AppWrapperPlaces | None) -> None:
+async def run_clusters(writes: Writes, settings: ClusterSettings, places: HubPlaces) -> None:
     """Gives gangs to other clusters, once one is named; until then it watches for that alone."""
     from shoal.controllers.multicluster import ClusterController
 

@@ -33,7 +33,7 @@ from shoal.kube.writes import Writes
 
 if TYPE_CHECKING:
     from shoal.controllers.appwrapper import AppWrapperSettings
-    from shoal.controllers.multicluster import AppWrapperPlaces, ClusterSettings
+    from shoal.controllers.multicluster import ClusterSettings, HubPlaces
     from shoal.controllers.planning import PlanningLoop
     from shoal.controllers.planning.history.notices import NoticeSettings
     from shoal.controllers.planning.history.store import HistoryStore
@@ -308,11 +308,11 @@ def agents_of(dispatcher: bool, configs: str, hub: ClusterSettings) -> tuple[age
     return found
 
 
-def places_of(hub: ClusterSettings) -> AppWrapperPlaces | None:
-    """Other clusters, to which AppWrappers of v1beta1 go; None where they stay."""
-    from shoal.controllers.multicluster import AppWrapperPlaces
+def places_of(hub: ClusterSettings) -> HubPlaces:
+    """Where gangs go that other clusters may run."""
+    from shoal.controllers.multicluster import HubPlaces
 
-    return AppWrapperPlaces(hub) if hub.app_wrappers else None
+    return HubPlaces(hub)
 
 
 def chosen_parts(only: str) -> tuple[str, ...]:
@@ -334,7 +334,7 @@ def parts_named(
     health: HealthServer,
     readiness: Readiness,
     history: HistoryStore | None = None,
-    places: AppWrapperPlaces | None = None,
+    places: HubPlaces | None = None,
     notices: NoticeSettings | None = None,
 ) -> dict[str, Part]:
     """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
@@ -365,12 +365,13 @@ def parts_named(
         async def run_gangs(writes: Writes) -> None:
             leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history, notices=notices)]
             if "appwrapper" in names:
-                appwrapper.AppWrapperController(leading[0], settings, places)
+                appwrapper.AppWrapperController(leading[0], settings, places.for_wrappers if places else None)
             if with_ray_gangs:
                 ray_gangs.RayGangController(leading[0], ray_settings.sidecars, ray_settings.namespaces)
             if "queues" in names:
                 asked = ProxiedDashboard(writes.client) if ray_settings.kubernetes_proxy else HttpDashboard()
-                queues.QueueController(leading[0], of_queues, DashboardNodes(writes.client, ray_settings, asked))
+                nodes = DashboardNodes(writes.client, ray_settings, asked)
+                queues.QueueController(leading[0], of_queues, nodes, places.for_queues if places else None)
             loop = leading[0]
             sparing = asyncio.create_task(_spare_collector_after(loop.ready))
             readiness.runs("gangs", RunningPart(loop.ready.is_set, lambda: watched_by(loop), required))

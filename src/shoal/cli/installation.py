@@ -227,6 +227,7 @@ def member_rules() -> list[Json]:
         _rule("", ["nodes", "pods"], _READ),  # how much room there is; may be left out: then its queue alone judges
         _rule("mcad.ibm.com", ["appwrappers"], verbs),
         _rule(QUEUE_GROUP, ["workloads"], verbs),
+        _rule(QUEUE_GROUP, ["localqueues", "clusterqueues"], _READ),  # how much quota is left; may be left out, too
         *(_rule(one.group, [one.plural], verbs) for one in _job_kinds()),
     ]
 

@@ -110,7 +110,7 @@ class Engine:
             found = self._queues.explain(key)
         else:
             found = explain(self._state, key, now, guess=self._unchanging * FEWEST_TRIALS <= effort)
-        if gang is None or found is None or found.reason in NO_HELP:
+        if gang is None or found is None or found.reason in NO_HELP or gang.nowhere:
             return found
         return self._with_help(gang, found, now, effort)
 

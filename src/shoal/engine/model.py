@@ -171,6 +171,9 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     (`PodFact.bids`), are granted one by one (`Grow`) and are the first to leave (`Shrink`)."""
     problem: str = ""
     """Why these facts cannot be right (set by the dialect that read them); such a gang is held with this text."""
+    nowhere: str = ""
+    """Kueue, of a gang that only other clusters may run: why none of them would start it now. It waits with this text
+    and holds no quota."""
     details: dict[str, Any] = {}
     """What only one dialect needs (Kueue: conditions, requeue state, checks); opaque to the rest of the engine."""
 
@@ -279,7 +282,7 @@ def key_of(fact: Fact) -> str:
 
 ShortfallKind = Literal[
     "aggregate", "fragmentation", "selector", "taint", "affinity", "ports", "quota", "order", "bad-fact", "stopping",
-    "obtaining",
+    "obtaining", "clusters",
 ]  # fmt: skip
 
 

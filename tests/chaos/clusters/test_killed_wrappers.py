@@ -15,7 +15,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController
 from shoal.controllers.appwrapper.reconciler import AppWrapperReconciler
-from shoal.controllers.multicluster import AppWrapperPlaces, ClusterController
+from shoal.controllers.multicluster import ClusterController, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
@@ -45,9 +45,9 @@ class MortalSender(Mortal):
             first.cancel()
 
     async def _hub(self, transport: Transport, connect: object) -> None:
-        client, places = Client(transport), AppWrapperPlaces(SENDING)
+        client, places = Client(transport), HubPlaces(SENDING)
         loop = PlanningLoop(client, WRAPPER.planning)
-        AppWrapperController(loop, WRAPPER, places)
+        AppWrapperController(loop, WRAPPER, places.for_wrappers)
         clusters = ClusterController(client, SENDING, connect=connect, places=places)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(loop.run())

@@ -11,11 +11,12 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import credentials, loss, members
 from shoal.controllers.multicluster.credentials import Insecure
-from shoal.controllers.multicluster.dispatcher import Dispatcher
 from shoal.controllers.multicluster.loss import Standing
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
+from shoal.controllers.multicluster.offering import Offering
 from shoal.controllers.multicluster.pulse import Health, Pulse
+from shoal.controllers.queues.jobs import GangJob
 from tests.faults import proven
 from tests.patience import PATIENCE
 from tests.unit.clusters.build import (
@@ -130,16 +131,16 @@ async def test_f092_a_long_silence_is_a_loss_and_the_gang_goes_to_the_next_clust
 
 def one_queue_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """For each gang the hub asks every cluster, one after the other."""
-    kept = Dispatcher._offer
+    kept = Offering.offer
 
-    async def offer(self: Dispatcher, workload: Json, check: Json) -> float | None:
+    async def offer(self: Offering, workload: Json, check: Json, kind: GangJob, job: Json) -> float | None:
         for name in self._hub.clusters_of(check["name"]) or ():
             member = self._members.get(name)
             if member is not None:
                 await member.client.list(kinds.WORKLOAD, "default")
-        return await kept(self, workload, check)
+        return await kept(self, workload, check, kind, job)
 
-    monkeypatch.setattr(Dispatcher, "_offer", offer)
+    monkeypatch.setattr(Offering, "offer", offer)
 
 
 @proven(without=one_queue_for_all)

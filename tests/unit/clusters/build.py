@@ -15,7 +15,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.multicluster import ClusterController, ClusterSettings
+from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
+from shoal.controllers.multicluster.settings import ALL_AT_ONCE, ENGINE
 from shoal.controllers.queues import QueueSettings
 from shoal.errors import BadInput
 from shoal.kube.client import Client
@@ -30,8 +31,16 @@ from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, mak
 SYSTEM = "shoal-system"
 MANAGED = "kueue.x-k8s.io/multikueue"
 QUICK = ClusterSettings(
-    probe_seconds=0.05, silent_seconds=0.1, lost_seconds=1.0, refused_seconds=0.3, request_seconds=2
+    probe_seconds=0.05,
+    silent_seconds=0.1,
+    lost_seconds=1.0,
+    refused_seconds=0.3,
+    request_seconds=2,
+    dispatcher=ALL_AT_ONCE,
 )
+"""As MultiKueue does it: every member is asked."""
+CHOOSING = msgspec.structs.replace(QUICK, dispatcher=ENGINE)
+"""The engine chooses the one that is asked."""
 
 
 class Wire:
@@ -130,6 +139,19 @@ class Town:
         self.run_hub(controller.run())
         return controller
 
+    def start_choosing_hub(
+        self, settings: ClusterSettings = CHOOSING, transport: Transport | None = None
+    ) -> ClusterController:
+        """The hub's queues and the controller of several clusters, in one process: the engine chooses."""
+        client = Client(transport or self.hub.server.transport())
+        places = HubPlaces(settings)
+        queues, wrapper = QueueSettings(check_seconds=1.0), AppWrapperSettings(trust_unstamped=True)
+        self.hub.rules = rules_of(wrapper, queues)
+        self.hub.start(planned(client, wrapper, queues=queues, places=places).run())
+        controller = ClusterController(client, settings, connect=self.connect, places=places)
+        self.run_hub(controller.run())
+        return controller
+
     def run_hub(self, running: Awaitable[Any]) -> None:
         """Until `stop_hub`, and in any case no longer than the members' servers."""
         self._hubs.append(self.hub.start(running))
@@ -169,22 +191,26 @@ def decide(cluster: Cluster) -> None:
 
 
 @asynccontextmanager
-async def town(*names: str, deciding: bool = True) -> AsyncIterator[Town]:
-    """Members of 8 cores each, with a queue of 8; the hub's quota is 16 and its checks are MultiKueue's."""
+async def town(
+    *names: str, deciding: bool = True, hub_decides: bool = True, quota: str = "16", cpu: str = "8"
+) -> AsyncIterator[Town]:
+    """Members of 8 cores each, with a queue of 8; the hub's quota is 16 and its checks are MultiKueue's. Without
+    `hub_decides` the test starts the hub's queues, too."""
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(running())
         members = {name: await stack.enter_async_context(running()) for name in names}
         await hub.create(kinds.NAMESPACE, {"metadata": {"name": SYSTEM}})
         built = Town(hub, members)
         stack.push_async_callback(built.stop_hub)
-        await make_queues(hub, quota="16", checks=["elsewhere"])
+        await make_queues(hub, quota=quota, checks=["elsewhere"])
         await hub.create(kinds.ADMISSION_CHECK, check())
         await hub.create(kinds.MULTIKUEUE_CONFIG, config(*names))
         for member in members.values():
-            await member.add_node("node-1", cpu="8", memory="64Gi")
-            await make_queues(member, quota="8")
+            await member.add_node("node-1", cpu=cpu, memory="64Gi")
+            await make_queues(member, quota=cpu)
         if deciding:
-            decide(hub)
+            if hub_decides:
+                decide(hub)
             for member in members.values():
                 decide(member)
         for name in names:

@@ -12,7 +12,7 @@ from shoal.api import kinds
 from shoal.cli import agents
 from shoal.cli.main import shoal
 from shoal.controllers.appwrapper import AppWrapperController
-from shoal.controllers.multicluster import AppWrapperPlaces, ClusterController
+from shoal.controllers.multicluster import ClusterController, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.errors import BadInput
 from tests.cluster import running
@@ -39,8 +39,8 @@ async def test_agents_of_mcad_become_members_and_get_app_wrappers(tmp_path: Path
         settings = msgspec.structs.replace(
             SENDING, app_wrappers=agents.CONFIG, app_wrapper_namespaces="any", request_seconds=10.0, silent_seconds=15.0
         )
-        loop, places = PlanningLoop(hub.client, WRAPPER.planning), AppWrapperPlaces(settings)
-        AppWrapperController(loop, WRAPPER, places)
+        loop, places = PlanningLoop(hub.client, WRAPPER.planning), HubPlaces(settings)
+        AppWrapperController(loop, WRAPPER, places.for_wrappers)
         hub.start(loop.run())
         hub.start(ClusterController(hub.client, settings, places=places).run())
         await hub.create(kinds.APP_WRAPPER, gang("train"))

@@ -6,7 +6,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.installation import NAME, NAMESPACE, lease_rules, member_rules, rules
 from shoal.controllers.appwrapper import AppWrapperController
-from shoal.controllers.multicluster import AppWrapperPlaces, ClusterController
+from shoal.controllers.multicluster import ClusterController, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
@@ -69,8 +69,8 @@ async def test_app_wrappers_are_sent_with_the_shipped_rights() -> None:
         await grant(t.members["a"], "hub", [*member_rules(), wrapped])
         there = t.members["a"].server.transport(user="hub", groups=("system:authenticated",))
         ours = Client(t.hub.server.transport(user=ACCOUNT, groups=("system:authenticated",)))
-        loop, places = PlanningLoop(ours, WRAPPER.planning), AppWrapperPlaces(SENDING)
-        AppWrapperController(loop, WRAPPER, places)
+        loop, places = PlanningLoop(ours, WRAPPER.planning), HubPlaces(SENDING)
+        AppWrapperController(loop, WRAPPER, places.for_wrappers)
         t.run_hub(loop.run())
         t.run_hub(ClusterController(ours, SENDING, connect=lambda content, source: there, places=places).run())
         for name in ("one", "two"):

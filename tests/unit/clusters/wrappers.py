@@ -10,7 +10,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.multicluster import AppWrapperPlaces, ClusterController, ClusterSettings
+from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
@@ -32,9 +32,9 @@ class SendingTown(Town):
     def send(self, settings: ClusterSettings = SENDING, transport: Transport | None = None) -> None:
         """Start the hub: its AppWrapper controller and the one of several clusters."""
         client = Client(transport or self.hub.server.transport())
-        places = AppWrapperPlaces(settings)
+        places = HubPlaces(settings)
         self.loop = PlanningLoop(client, WRAPPER.planning)
-        AppWrapperController(self.loop, WRAPPER, places)
+        AppWrapperController(self.loop, WRAPPER, places.for_wrappers)
         self.run_hub(self.loop.run())
         self.run_hub(ClusterController(client, settings, connect=self.connect, places=places).run())
 

@@ -83,7 +83,8 @@ class Destinations:
         self.nowhere.discard(uid)
 
     def _choice(self, wrapper: AppWrapper, gang: Gang) -> MemberChoice:
-        return self._elsewhere.choose(gang, wrapper.spec.scheduling_spec.cluster_scheduling)
+        wanted = wrapper.spec.scheduling_spec.cluster_scheduling
+        return self._elsewhere.choose(gang, wanted, wrapper.metadata.annotations)
 
 
 def is_candidate(wrapper: AppWrapper) -> bool:

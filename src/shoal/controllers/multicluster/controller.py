@@ -21,10 +21,10 @@ from shoal.controllers.multicluster.credentials import connect as connect_by_kub
 from shoal.controllers.multicluster.dispatcher import Dispatcher
 from shoal.controllers.multicluster.hub import Hub, secret_name
 from shoal.controllers.multicluster.members import Connect, Members
+from shoal.controllers.multicluster.places import HubPlaces
 from shoal.controllers.multicluster.pulse import SYSTEM
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
-from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
@@ -49,9 +49,9 @@ class ClusterController:
         clock: Clock | None = None,
         connect: Connect = connect_by_kubeconfig,
         writes: Writes | None = None,
-        places: AppWrapperPlaces | None = None,
+        places: HubPlaces | None = None,
     ) -> None:
-        """`places`: what the AppWrapper controller asks about other clusters."""
+        """`places`: what the AppWrapper controller and the queue controller ask about other clusters."""
         self.settings = settings or ClusterSettings()
         self.clock: Clock = clock or SystemClock()
         self._client = client
@@ -59,7 +59,8 @@ class ClusterController:
         self._writer = (writes or Writes(client, clock=self.clock)).writer("clusters")
         self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
         self.hub = Hub(client, self.settings, self.clock)
-        self._places = places or AppWrapperPlaces(self.settings, self.clock)
+        places = places or HubPlaces(self.settings, self.clock)
+        self._placing = places.placing
         self.members = Members(
             self.hub,
             self.clusters,
@@ -69,10 +70,19 @@ class ClusterController:
             _fenced_like(client, connect),
             heard=lambda key: self.queue.enqueue(key),
             changed=lambda name: self.keeping.enqueue(name),
-            places=self._places,
+            placing=places.placing,
+            places=places.wrappers,
         )
-        self._places.attach(self.hub, self.members)
-        self._dispatcher = Dispatcher(self.hub, self.members, self._writer, self._recorder, self.settings, self.clock)
+        places.placing.attach(self.hub, self.members)
+        self._dispatcher = Dispatcher(
+            self.hub,
+            self.members,
+            places.queued,
+            self._writer,
+            self._recorder,
+            self.settings,
+            self.clock,
+        )
         self.queue: Controller[Key] = Controller("clusters", self._dispatcher.reconcile, workers=16, clock=self.clock)
         self.keeping: Controller[str] = Controller("members", self.members.reconcile, workers=4, clock=self.clock)
         self.leaving: Controller[tuple[Kind, Key]] = Controller(
@@ -145,7 +155,7 @@ class ClusterController:
 
     def _cluster_changed(self, change: Change) -> None:
         self.keeping.enqueue(change.key.name)
-        self._places.room_changed()
+        self._placing.room_changed()
         self._checks_changed(map(key_of, self.hub.checks.list()))
         if change.old is not None and change.new is not None and _active(change.old) != _active(change.new):
             for cluster in self.clusters.list():  # one that is lost or back moves the clocks of all
@@ -154,7 +164,7 @@ class ClusterController:
 
     def _config_changed(self, change: Change) -> None:
         self._checks_changed(map(key_of, self.hub.checks.list()))
-        self._places.room_changed()
+        self._placing.room_changed()
 
     def _secret_changed(self, change: Change) -> None:
         for cluster in self.clusters.list():

@@ -33,6 +33,7 @@ from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.supply import MemberSupply
 from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, round_of
 from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.queues.checks.draft import Draft
@@ -96,22 +97,21 @@ class Member:
         self._awaited = Awaited()
         self.workloads = self._cache(kinds.WORKLOAD)
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, workload=_workload_of) for one in sendable()
+            one.kind: self._cache(one.kind, workload=_workload_of, uid=lambda job: (str(job["metadata"]["uid"]),))
+            for one in sendable()
         }
         self.queue: Controller[Key] = Controller(f"cluster {name}", self.reconcile, workers=AT_ONCE, clock=clock)
         self._writer = Writes(self.client, in_flight=AT_ONCE, clock=clock).writer("clusters")
+        self._wrapper_heard, self._room_changed = wrapper_heard, room_changed
         self.wrappers = (
-            WrapperCopies(
-                self.client,
-                self._writer,
-                origin,
-                settings,
-                clock,
-                self._awaited,
-                lambda copy: wrapper_heard(name, copy),
-                room_changed,
-            )
+            WrapperCopies(self.client, self._writer, origin, settings, clock, self._awaited, self._wrapper_changed)
             if settings.app_wrappers
+            else None
+        )
+        self._read = Awaited()
+        self.supply = (
+            MemberSupply(self.client, settings, clock, self._read, self._hub_gang, room_changed)
+            if settings.app_wrappers or settings.chooses
             else None
         )
         self._gone: set[Round] = set()
@@ -124,14 +124,18 @@ class Member:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.pulse.run())
                 every = [*self._caches, *(self.wrappers.caches if self.wrappers is not None else ())]
-                for cache in every:
+                supplies = self.supply.caches if self.supply is not None else []
+                for cache in (*every, *supplies):
                     tasks.create_task(cache.run())
                 await self._awaited.known(every)
+                await self._read.known(supplies)
                 self.workloads.subscribe(lambda change: self._noticed(change.key))
                 for cache in self.jobs.values():
                     cache.subscribe(self._job_changed)
                 if self.wrappers is not None:
                     self.wrappers.subscribe()
+                if self.supply is not None:
+                    self.supply.subscribe()
                 self.synced = True
                 self._changed()
                 tasks.create_task(self.queue.run())
@@ -360,7 +364,22 @@ class Member:
         return [(kind, job) for kind, cache in self.jobs.items() for job in cache.by_index("workload", str(key))]
 
     def _job_changed(self, change: Change) -> None:
-        self._noticed(_workload_key(change.new or change.old))
+        job: Json = change.new or change.old
+        if self.supply is not None and (change.old is None or change.new is None):
+            self.supply.pods.copy_changed(job["metadata"]["uid"])
+        self._noticed(_workload_key(job))
+
+    def _wrapper_changed(self, copy: AppWrapper) -> None:
+        if self.supply is not None:
+            self.supply.pods.copy_changed(copy.metadata.uid)
+        self._wrapper_heard(self.name, copy)
+
+    def _hub_gang(self, uid: str) -> str:
+        """UID at the hub of the gang whose copy has this UID here; empty where it is none."""
+        for cache in self.jobs.values():
+            for job in cache.by_index("uid", uid):
+                return marks(job)[0]
+        return self.wrappers.hub_gang(uid) if self.wrappers is not None else ""
 
     def _noticed(self, key: Key) -> None:
         self.queue.enqueue(key)

@@ -24,6 +24,7 @@ from shoal.controllers.multicluster.credentials import Insecure, content_of
 from shoal.controllers.multicluster.hub import Hub, secret_name
 from shoal.controllers.multicluster.loss import Standing, seconds_until_lost
 from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.placing import Placing
 from shoal.controllers.multicluster.pulse import Health
 from shoal.controllers.multicluster.record import (
     MOST_REMOVALS,
@@ -68,15 +69,18 @@ class Members:
         connect: Connect,
         heard: Callable[[Key], None],
         changed: Callable[[str], None],
+        placing: Placing,
         places: AppWrapperPlaces,
     ) -> None:
         self.origin = settings.origin
         self.hub_identity = ""
         self._hub, self._clusters, self._writer = hub, clusters, writer
         self._settings, self._clock, self._connect = settings, clock, connect
-        self._heard, self._changed, self._places = heard, changed, places
+        self._heard, self._changed, self._placing, self._places = heard, changed, placing, places
         self._held: dict[str, _Held] = {}
         self._was_usable: dict[str, bool] = {}
+        self._looked_at: set[str] = set()
+        """Those that were looked at since this hub started."""
 
     # --- asked by the dispatcher and by members
 
@@ -110,7 +114,7 @@ class Members:
         member = self.get(name)
         health = member.pulse.health if member is not None else None
         if member is None:
-            return self.exists(name) and Draft(self._clusters.get(Key("", name)) or {}, 0).condition("Active") is None
+            return self.exists(name) and name not in self._looked_at
         return health is None or (health.connected and not member.synced)
 
     def may_write(self, name: str) -> bool:
@@ -175,6 +179,7 @@ class Members:
             self._tell(name)
             return None
         health = self._keep(cluster)
+        self._looked_at.add(name)
         if self.is_leaving(name):
             return await self._leave(cluster, health)
         cluster = await self._identify(cluster, health)
@@ -251,7 +256,7 @@ class Members:
             self._heard,
             lambda: self._changed(name),
             self._places.heard,
-            self._places.room_changed,
+            self._placing.room_changed,
         )
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
 
@@ -364,6 +369,7 @@ class Members:
                 keys |= {key_of(one) for one in self._hub.workloads.by_index("check", check["metadata"]["name"])}
         for key in keys:
             self._heard(key)
+        self._placing.member_changed(name)
         self._places.member_changed(name)
 
 

@@ -30,6 +30,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: tuple[str, ...] = ()
     """Clusters among `on` that were cordoned before one was chosen: their copies go."""
 
+    asked: int = 0
+    """When clusters were added to `on` last; 0: when the round began."""
+
     past: tuple[int, ...] = ()
     """Rounds before this one, the newest last. A copy of a round that is not named here is of unknown origin."""
 
@@ -37,6 +40,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         """The next round."""
         past = (*self.past, self.epoch)[-MOST_PAST:] if self.epoch else ()
         return Record(epoch=max(self.epoch + 1, now), on=clusters, past=past)
+
+    @property
+    def last_asked(self) -> int:
+        return self.asked or self.epoch
 
     def over(self) -> Record:
         """The round is over, and nothing of it is anywhere."""

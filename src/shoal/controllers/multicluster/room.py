@@ -1,4 +1,4 @@
-"""The room of one member: its nodes and pods, judged by the same engine that judges those of this cluster.
+"""The room of one member: its nodes and pods, judged by the same engine that judges those of the hub.
 
 What was chosen to go there is told to it as an admitted gang, so that its room is taken until its pods are seen, and
 as long as those run. Whether a gang would start is asked by letting it wait there for one plan. Reads only.
@@ -7,12 +7,12 @@ as long as those run. Whether a gang would start is asked by letting it wait the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from shoal.controllers.planning.node_health import NodeHealth, as_supply
-from shoal.controllers.planning.pods import SeenPod, mark_of, read_fact
+from shoal.controllers.planning.pods import SeenPod, read_fact
 from shoal.engine import Engine, EngineSettings
 from shoal.engine.facts import node_fact
 from shoal.engine.model import Amounts, Gang
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class MemberRoom:
-    """`gang_of` finds the hub's gang that a UID of this member stands for; `changed()` tells of other room."""
+    """`gang_of` finds the UID of the hub's gang that a pod belongs to; `changed()` tells of other room."""
 
     def __init__(
         self,
         nodes: Cache[dict[str, object]],
         pods: Cache[SeenPod],
         clock: Clock,
-        gang_of: Callable[[str], str],
+        gang_of: Callable[[SeenPod], str],
         changed: Callable[[], None],
     ) -> None:
         self._nodes, self._pods, self._clock = nodes, pods, clock
@@ -40,6 +40,7 @@ class MemberRoom:
         self._kept: dict[str, str] = {}
         """Key in the engine of each gang that was told, by UID."""
         self._answers: dict[bytes, str] = {}
+        self._free: Amounts | None = None
 
     def subscribe(self) -> None:
         self._nodes.subscribe(self._node_changed)
@@ -52,12 +53,15 @@ class MemberRoom:
 
     @property
     def free(self) -> Amounts:
-        self._engine.plan(self._clock.now())
-        return self._engine.free_room
+        if self._free is None:
+            self._engine.plan(self._clock.now())
+            self._free = self._engine.free_room
+        return self._free
 
-    def shortage(self, gang: Gang) -> str:
-        """Why it would not start now; empty: it would. Equal gangs are judged once, until something changes."""
-        question = msgspec.json.encode((gang.pod_sets, gang.node_selector))
+    def shortage(self, gang: Gang, question: bytes = b"") -> str:
+        """Why it would not start now; empty: it would. Equal gangs are judged once, until something changes.
+        `question`: its `question_of`, where the caller has it."""
+        question = question or question_of(gang)
         known = self._answers.get(question)
         if known is None:
             self._engine.plan(self._clock.now())
@@ -76,11 +80,13 @@ class MemberRoom:
             self._engine.remove(key)
             self._forget_answers()
 
-    def refresh_pods(self, copy_uid: str) -> None:
+    def refresh(self, pods: Iterable[SeenPod]) -> None:
         """Whose these pods are may be known only now."""
-        for pod in self._pods.by_index("mark", copy_uid):
-            self._engine.update(read_fact(pod, self._gang_of(copy_uid)))
-        self._forget_answers()
+        found = [read_fact(pod, self._gang_of(pod)) for pod in pods]
+        for fact in found:
+            self._engine.update(fact)
+        if found:
+            self._forget_answers()
 
     def _tried(self, gang: Gang, *, keep: bool = False) -> str:
         self._engine.update(gang)
@@ -109,15 +115,30 @@ class MemberRoom:
         if change.new is None:
             self._engine.remove(f"Pod/{change.old.metadata.uid}")
         else:
-            self._engine.update(read_fact(change.new, self._gang_of(mark_of(change.new))))
+            self._engine.update(read_fact(change.new, self._gang_of(change.new)))
         self._forget_answers()
 
     def _forget_answers(self) -> None:
         self._answers.clear()
+        self._free = None
         self._changed()
 
 
+def question_of(gang: Gang) -> bytes:
+    """Equal for gangs that get the same answer."""
+    return msgspec.json.encode((gang.pod_sets, gang.node_selector))
+
+
 def _waiting(gang: Gang) -> Gang:
-    return msgspec.structs.replace(
-        gang, state="waiting", supply="fit", problem="", assignment=(), seats={}, labels={}, stopping_for=""
+    """As it would wait in the member, in no queue: of its room alone is asked."""
+    return Gang(
+        key=gang.key,
+        uid=gang.uid,
+        namespace=gang.namespace,
+        name=gang.name,
+        priority=gang.priority,
+        created_at=gang.created_at,
+        queued_at=gang.queued_at,
+        pod_sets=gang.pod_sets,
+        node_selector=gang.node_selector,
     )

@@ -6,11 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from shoal.controllers.multicluster.choice import Policy
+from shoal.controllers.multicluster.choice import parse_policy
 from shoal.controllers.planning.rights import listed_kind
 from shoal.controllers.planning.stamps import By
 from shoal.errors import BadInput
 from shoal.kube.bounded import AnswerLimits
+
+ENGINE = "shoal.dev/multikueue-dispatcher-engine"
+ALL_AT_ONCE = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +40,19 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     stay here."""
     app_wrapper_namespaces: Literal["any", "accepted"] = "accepted"
     """The same as `namespaces`, for these AppWrappers."""
-    policy: Policy = "first"
-    """Which of the clusters that would start an AppWrapper now gets it."""
+    dispatcher: str = ENGINE
+    """What chooses the clusters that a queued job is offered to: the engine, or one of MultiKueue's by its name
+    (`kueue.x-k8s.io/multikueue-dispatcher-all-at-once`, `kueue.x-k8s.io/multikueue-dispatcher-incremental`); any other
+    name is a controller of your own that writes `status.nominatedClusterNames`."""
+    policy: str = "first"
+    """Which of the clusters that would start a gang now gets it: `first`, `most-free`, `tightest`, `cheapest`,
+    `affinity`, `spread`, or several of them with commas between; `race=N` asks so many at once."""
     admit_seconds: float = 60.0
-    """How long a cluster may let such an AppWrapper wait before it goes to another."""
+    """How long a cluster may let a gang wait before it goes to another."""
+    step_size: int = 3
+    """How many clusters more the incremental dispatcher asks at once."""
+    step_seconds: float = 300.0
+    """How long the incremental dispatcher waits before it asks more."""
     origin: str = ""
     """Mark of this hub on its copies; empty: from the UID of its `kube-system` namespace."""
     unserved_kinds: tuple[str, ...] = ()
@@ -50,7 +63,16 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     stamps: By = "server"
     """What records the creator of an AppWrapper at the hub."""
 
+    @property
+    def chooses(self) -> bool:
+        """Does the engine choose where queued jobs go?"""
+        return self.dispatcher == ENGINE
+
     def __post_init__(self) -> None:
+        try:
+            parse_policy(self.policy)
+        except BadInput as error:
+            raise ValueError(f"policy: {error}") from None
         for text in self.unserved_kinds:
             try:
                 listed_kind(text)

@@ -24,6 +24,12 @@ WEIGHT = "shoal.dev/weight"
 """Annotation of a MultiKueueCluster: its share under the policy `spread`; 1 where there is none."""
 IDENTITY = "shoal.dev/cluster-uid"
 """Annotation of a MultiKueueCluster: UID of the `kube-system` namespace that answered first."""
+SELECTOR = "shoal.dev/cluster-selector"
+"""Annotation of a job or an AppWrapper: label selector of the MultiKueueClusters that may run it."""
+PREFERRED = "shoal.dev/preferred-clusters"
+"""Annotation of a job or an AppWrapper: label selector of the MultiKueueClusters that it goes to first."""
+POLICY = "shoal.dev/cluster-policy"
+"""Annotation of a job or an AppWrapper: its own policy, instead of the one of the settings."""
 CORDONED = "shoal.dev/cordoned"
 """Annotation of a MultiKueueCluster that takes no new gangs: since when."""
 REMOVALS = "shoal.dev/removals"
@@ -39,8 +45,11 @@ __all__ = [
     "HUB_WORKLOAD",
     "IDENTITY",
     "ORIGIN",
+    "POLICY",
+    "PREFERRED",
     "PRICE",
     "RECORD",
     "REMOVALS",
+    "SELECTOR",
     "WEIGHT",
 ]

@@ -1,4 +1,4 @@
-"""AppWrappers of the hub in one member: their copies, and the room that is there for more of them.
+"""AppWrappers of the hub in one member: their copies.
 
 A copy is an AppWrapper with the same name, namespace, labels and spec, and the label `IsDispatched`, as in MCAD; the
 member's own controller queues and runs it. It carries the hub's mark, the UID of the hub's AppWrapper and the round of
@@ -17,10 +17,8 @@ from shoal.api.kind import Key, Kind
 from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
-from shoal.controllers.multicluster.room import MemberRoom
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE
-from shoal.controllers.planning.pods import SeenPod, mark_of
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -34,7 +32,7 @@ _OWN_PREFIX = "shoal.dev/"
 
 
 class WrapperCopies:
-    """`heard(copy)` tells of the copy of a hub's AppWrapper, `room_changed()` of other room."""
+    """`heard(copy)` tells of the copy of a hub's AppWrapper."""
 
     def __init__(
         self,
@@ -45,7 +43,6 @@ class WrapperCopies:
         clock: Clock,
         awaited: Awaited,
         heard: Callable[[AppWrapper], None],
-        room_changed: Callable[[], None],
     ) -> None:
         self._client, self._writer, self._origin, self._heard = client, writer, origin, heard
         self._clock, self._most, self._awaited = clock, settings.answers.held, awaited
@@ -54,18 +51,14 @@ class WrapperCopies:
         self._copies: dict[Kind, Cache[AppWrapper]] = {
             kind: self._cache(kind, AppWrapper, label_selector=mine, indexes={**by_hub, **by_uid}) for kind in KINDS
         }
-        self._nodes: Cache[Json] = self._cache(kinds.NODE, dict)
-        self._pods: Cache[SeenPod] = self._cache(kinds.POD, SeenPod, indexes={"mark": lambda pod: (mark_of(pod),)})
-        self.room = MemberRoom(self._nodes, self._pods, clock, self._hub_gang, room_changed)
 
     @property
     def caches(self) -> list[Cache[Any]]:
-        return [*self._copies.values(), self._nodes, self._pods]
+        return list(self._copies.values())
 
     def subscribe(self) -> None:
         for cache in self._copies.values():
             cache.subscribe(self._changed)
-        self.room.subscribe()
 
     def takes(self, kind: Kind) -> bool:
         """Are such AppWrappers served there?"""
@@ -95,17 +88,15 @@ class WrapperCopies:
     def is_ours(self, found: AppWrapper) -> bool:
         return (found.metadata.labels or {}).get(words.HUB) == self._origin
 
-    def _hub_gang(self, uid: str) -> str:
-        """UID at the hub of the gang whose copy has this UID here."""
-        for cache in self._copies.values() if uid else ():
+    def hub_gang(self, uid: str) -> str:
+        """UID at the hub of the AppWrapper whose copy has this UID here."""
+        for cache in self._copies.values():
             for found in cache.by_index("uid", uid):
                 return round_of(found)[0]
         return ""
 
     def _changed(self, change: Change) -> None:
-        found: AppWrapper = change.new or change.old
-        self.room.refresh_pods(found.metadata.uid)
-        self._heard(found)
+        self._heard(change.new or change.old)
 
     def _cache(self, kind: Kind, type: Any, **options: Any) -> Cache[Any]:
         report = self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE)

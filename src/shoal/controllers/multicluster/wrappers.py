@@ -6,9 +6,8 @@ looked at and removed. Nothing of this is remembered beyond what is stored with 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,26 +16,21 @@ from shoal.api.appwrapper import AppWrapper, ClusterScheduling
 from shoal.api.codec import plain
 from shoal.api.kind import Kind
 from shoal.api.meta import Json, LabelSelector
-from shoal.api.objects import annotation, key_of
-from shoal.controllers.multicluster import words
-from shoal.controllers.multicluster.choice import Candidate, chosen
+from shoal.api.objects import key_of
 from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.member import Member, RefusedByMember
-from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.multicluster.placing import HOME, Placing, wishes_of
 from shoal.controllers.multicluster.wrapper_copies import KINDS, WrapperCopies, round_of
 from shoal.controllers.planning.other_clusters import MemberChoice, Sent, SentCopy
 from shoal.engine.model import Gang
-from shoal.engine.nodes import demand_of, parse_selector
+from shoal.engine.nodes import parse_selector
 from shoal.errors import BadInput
-from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, KubeError, NotFound
 
 if TYPE_CHECKING:
     from shoal.controllers.multicluster.members import Members
 
 log = logging.getLogger(__name__)
-HOME = "local"
-"""In a MultiKueueConfig: this cluster itself."""
 
 
 class StoredPlace(msgspec.Struct, frozen=True):
@@ -46,123 +40,72 @@ class StoredPlace(msgspec.Struct, frozen=True):
 
 
 class AppWrapperPlaces:
-    """An `OtherClusters`. It outlives the hub, which `attach`es itself whenever it starts."""
+    """An `OtherClusters`; `placing` is the ledger that it shares with queued jobs."""
 
-    def __init__(self, settings: ClusterSettings, clock: Clock | None = None) -> None:
-        self._settings = settings
-        self._clock: Clock = clock or SystemClock()
-        self._hub: Hub | None = None
-        self._members: Members | None = None
+    def __init__(self, placing: Placing) -> None:
+        self.placing = placing
+        self._settings, self._clock = placing.settings, placing.clock
         self._places: dict[str, StoredPlace] = {}
-        self._gangs: dict[str, Gang] = {}
-        self._refused: dict[tuple[str, str], tuple[float, str]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
-        self._room: Callable[[], None] = lambda: None
         self._changed: Callable[[str], None] = lambda uid: None
 
     @property
     def admit_seconds(self) -> float:
         return self._settings.admit_seconds
 
-    def attach(self, hub: Hub, members: Members) -> None:
-        self._hub, self._members = hub, members
+    @property
+    def _hub(self) -> Hub | None:
+        return self.placing.hub
+
+    @property
+    def _members(self) -> Members | None:
+        return self.placing.members
 
     def subscribe(self, room: Callable[[], None], changed: Callable[[str], None]) -> None:
-        self._room, self._changed = room, changed
+        self.placing.subscribe(room)
+        self._changed = changed
 
     # --- choosing
 
-    def choose(self, gang: Gang, wanted: ClusterScheduling | None) -> MemberChoice:
+    def choose(
+        self, gang: Gang, wanted: ClusterScheduling | None, annotations: Mapping[str, str] | None = None
+    ) -> MemberChoice:
         names = self._hub.clusters_in(self._settings.app_wrappers) if self._hub is not None else None
         if names is None:
             return MemberChoice(reasons={"": f"there is no MultiKueueConfig {self._settings.app_wrappers}"})
-        reasons: dict[str, str] = {}
-        candidates = []
-        for at, name in enumerate(names):
-            if name == HOME:
-                continue
-            why = self._unusable(name, gang.uid, wanted)
-            copies = self._copies(name) if not why else None
-            if copies is not None and not why and copies.room.is_known:
-                why = copies.room.shortage(gang)
-            if why or copies is None:
-                reasons[name] = why or "it was not reached yet"
-                continue
-            candidates.append(self._candidate(name, at, copies))
-        found = chosen(candidates, self._settings.policy, demand_of(gang.pod_sets))
-        unsure = any(self._members.is_unsure(name) for name in names) if self._members is not None else True
-        return MemberChoice(cluster=found, at_home=HOME in names and not found and not unsure, reasons=reasons)
+        try:
+            wishes = wishes_of(annotations, self._settings.policy)
+        except BadInput as error:
+            return MemberChoice(reasons={"": str(error)})
+        found = self.placing.choose(gang, names, wishes, lambda name, cluster: self._excluded(name, cluster, wanted))
+        name = found.clusters[0] if found.clusters else ""
+        at_home = HOME in names and not name and not self.placing.is_unsure(names)
+        return MemberChoice(cluster=name, at_home=at_home, reasons=found.reasons)
 
-    def _unusable(self, name: str, uid: str, wanted: ClusterScheduling | None) -> str:
-        members = self._members
-        cluster = members.cluster(name) if members is not None else None
-        if members is None or cluster is None:
-            return "there is no such MultiKueueCluster"
+    def _excluded(self, name: str, cluster: Json, wanted: ClusterScheduling | None) -> str:
         if why := _excluded(cluster, wanted):
             return why
         copies = self._copies(name)
-        if members.is_leaving(name) or members.is_cordoned(name) or members.usable(name) is None or copies is None:
-            return members.trouble(name)
-        if not any(copies.takes(kind) for kind in KINDS):
-            return "it serves no AppWrappers: install Shoal there"
-        until, why = self._refused.get((uid, name), (0.0, ""))
-        return why if self._clock.monotonic() < until else ""
-
-    def _candidate(self, name: str, at: int, copies: WrapperCopies) -> Candidate:
-        cluster = (self._members.cluster(name) if self._members is not None else None) or {"metadata": {}}
-        return Candidate(
-            name=name,
-            at=at,
-            is_known=copies.room.is_known,
-            free=copies.room.free if copies.room.is_known else {},
-            price=_number(annotation(cluster, words.PRICE), 0.0),
-            weight=_number(annotation(cluster, words.WEIGHT), 1.0),
-            gangs=sum(one.cluster == name for one in self._places.values()),
-        )
+        served = copies is None or any(copies.takes(kind) for kind in KINDS)
+        return "" if served else "it serves no AppWrappers: install Shoal there"
 
     def keep(self, gang: Gang, cluster: str, epoch: int) -> None:
-        before = self._places.get(gang.uid)
-        if before is not None and before.cluster != cluster:
-            self.forget(gang.uid)
         self._places[gang.uid] = StoredPlace(cluster, epoch)
-        self._gangs[gang.uid] = gang
-        if (copies := self._copies(cluster)) is not None:
-            copies.room.keep(gang)
+        self.placing.keep(gang, (cluster,))
 
     def forget(self, uid: str) -> None:
-        place = self._places.pop(uid, None)
-        self._gangs.pop(uid, None)
-        copies = self._copies(place.cluster) if place is not None else None
-        if copies is not None:
-            copies.room.release(uid)
+        self._places.pop(uid, None)
+        self.placing.forget(uid)
 
     def refuse(self, uid: str, cluster: str, why: str) -> None:
-        seconds = self._settings.refused_seconds
-        self._refused[uid, cluster] = (self._clock.monotonic() + seconds, why)
-        task = asyncio.get_running_loop().create_task(self._ask_again(uid, cluster, seconds))
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-
-    async def _ask_again(self, uid: str, cluster: str, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        if self._refused.get((uid, cluster), (0.0, ""))[0] <= self._clock.monotonic():
-            self._refused.pop((uid, cluster), None)
-        self._room()
+        self.placing.refuse(uid, cluster, why)
 
     # --- members that change
 
     def member_changed(self, name: str) -> None:
-        """It is there, or not any more: what is kept there is told to it, and its gangs are looked at."""
-        copies = self._copies(name)
+        """It is there, or not any more: its gangs are looked at."""
         for uid, place in [*self._places.items()]:
             if place.cluster == name:
-                if copies is not None:
-                    copies.room.keep(self._gangs[uid])
                 self._changed(uid)
-        self._room()
-
-    def room_changed(self) -> None:
-        self._room()
 
     def heard(self, name: str, copy: AppWrapper) -> None:
         """Something of an AppWrapper changed in this member."""
@@ -289,11 +232,3 @@ def _excluded(cluster: Json, wanted: ClusterScheduling | None) -> str:
 
 def _selects(selector: LabelSelector, labels: dict[str, str]) -> bool:
     return parse_selector(plain(selector), "clusterScheduling.clusterSelector").matches(labels)
-
-
-def _number(text: str, otherwise: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        return otherwise
-    return found if found >= 0 else otherwise

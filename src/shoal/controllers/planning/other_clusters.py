@@ -1,12 +1,13 @@
 """Other clusters, as a source of workloads sees them: where a gang could go, and what became of what was sent there.
 
-The hub of several clusters offers this to the AppWrapper controller, which decides, stores and then asks for it; the
-two are put together at the entry point and know nothing else of each other.
+The hub of several clusters offers this to the AppWrapper controller, which decides, stores and then asks for it, and to
+the queue controller, which stores with a reservation where the gang goes. They are put together at the entry point and
+know nothing else of each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -42,8 +43,10 @@ class SentCopy(msgspec.Struct, frozen=True):
 class OtherClusters(Protocol):
     """A round is one admission of a gang, by its number; what was sent in another round is never taken for it."""
 
-    def choose(self, gang: Gang, wanted: ClusterScheduling | None) -> MemberChoice:
-        """Where it would start now. Changes nothing."""
+    def choose(
+        self, gang: Gang, wanted: ClusterScheduling | None, annotations: Mapping[str, str] | None = None
+    ) -> MemberChoice:
+        """Where it would start now. `annotations`: the AppWrapper's. Changes nothing."""
 
     def keep(self, gang: Gang, cluster: str, epoch: int) -> None:
         """Room in this cluster is this gang's from now on. Round 0: it is not stored yet."""
@@ -72,3 +75,26 @@ class OtherClusters(Protocol):
 
     def subscribe(self, room: Callable[[], None], changed: Callable[[str], None]) -> None:
         """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed."""
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    clusters: tuple[str, ...] = ()
+    """Those that are asked; none: none would start it now."""
+    reasons: dict[str, str] = {}
+    """Why not, by name of a cluster."""
+
+
+class QueueClusters(Protocol):
+    """What a queue whose admission check gives its gangs away asks before it reserves quota for one."""
+
+    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> Nomination:
+        """Where it would start now. `annotations`: its job's. Changes nothing."""
+
+    def keep(self, gang: Gang, clusters: tuple[str, ...]) -> None:
+        """Room in these clusters is this gang's from now on."""
+
+    def forget(self, uid: str) -> None:
+        """It holds no room anywhere."""
+
+    def subscribe(self, room: Callable[[], None]) -> None:
+        """`room` when a cluster may have other room than before."""

@@ -49,6 +49,8 @@ class QueueContext:
         self.recorder = recorder
         self.stored: Callable[[WorkloadDraft], None] = lambda draft: None
         """Told of every status of a Workload that was written."""
+        self.clusters_of: Callable[[str], tuple[str, ...]] = lambda uid: ()
+        """The other clusters that were chosen for a gang, by UID: stored with its reservation."""
         self.observations = Observations()
         """What the reconciler learns, for the planning loop."""
 

@@ -22,6 +22,7 @@ from shoal.api.meta import Json
 from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
+from shoal.controllers.planning.other_clusters import QueueClusters
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues.caches import QueueCaches, owner_uids, workload_key
@@ -29,6 +30,7 @@ from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address
+from shoal.controllers.queues.destinations import QueueDestinations
 from shoal.controllers.queues.draining import Draining
 from shoal.controllers.queues.elastic import ElasticWorkers
 from shoal.controllers.queues.facts import QueueFacts, gang_key
@@ -60,15 +62,22 @@ log = logging.getLogger(__name__)
 EVENTS_PACE = 2.0
 """Events a second where hundreds of gangs come and go: conditions tell the same, and each event is a write."""
 PODS_PAUSE = 0.02
+CHOICE_PAUSE = 0.02
+"""Seconds between a change in another cluster and the next look at gangs that could go there."""
 
 
 class QueueController:
     """A `WorkloadSource` of the planning loop that it joins."""
 
     def __init__(
-        self, planning: PlanningLoop, settings: QueueSettings | None = None, ray: RayNodes | None = None
+        self,
+        planning: PlanningLoop,
+        settings: QueueSettings | None = None,
+        ray: RayNodes | None = None,
+        elsewhere: QueueClusters | None = None,
     ) -> None:
-        """`ray`: how Ray is asked before its workers are taken; None: it is not."""
+        """`ray`: how Ray is asked before its workers are taken; None: it is not. `elsewhere`: chooses where gangs go
+        whose queue gives them to other clusters; None: their check does, once they hold quota."""
         self.settings = settings or QueueSettings()
         self.planning = planning
         self.clock = planning.clock
@@ -83,6 +92,12 @@ class QueueController:
             client, self.settings, self.clock, self.caches, self.decisions, writer, self.recorder
         )
         self.facts = QueueFacts(self.caches, self.settings)
+        self._destinations: QueueDestinations | None = None
+        self._choices_due = asyncio.Event()
+        if elsewhere is not None:
+            self._destinations = QueueDestinations(elsewhere, planning, self.caches, self.facts.alone)
+            self.context.clusters_of = self._destinations.clusters
+            elsewhere.subscribe(self._choices_due.set)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
         self._telling = Telling(self.clock)
         self._draining = draining = Draining(self.caches, self.settings, ray)
@@ -124,6 +139,8 @@ class QueueController:
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reasons.run())
                 tasks.create_task(self._elastic.run())
+                if self._destinations is not None:
+                    tasks.create_task(self._choose_again(self._destinations))
         finally:
             await self.recorder.close()
             await self._draining.ray.close()
@@ -192,8 +209,11 @@ class QueueController:
             "uid": manifest["metadata"]["uid"],
             "creationTimestamp": manifest["metadata"]["creationTimestamp"],
         }
-        gang = self.facts.gang(view(StoredWorkload)(made))
+        workload = view(StoredWorkload)(made)
+        gang = self.facts.gang(workload)
         self.facts.forget(gang.uid)
+        if self._destinations is not None:
+            gang = self._destinations.draft(workload, gang, manifest["metadata"].get("annotations"))
         return gang
 
     def collect(self) -> Iterator[Any]:
@@ -204,6 +224,8 @@ class QueueController:
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
         now = self.clock.now()
+        if self._destinations is not None:
+            self._destinations.planned(plan, self._workload_by_uid)
         for key in touched:
             gang = self._gangs.get(key)
             if gang is not None and (self._is_given(gang) or self._telling.is_due(gang, now)):
@@ -254,6 +276,8 @@ class QueueController:
             self._telling.forget(key)
             self._publish(self._status.counts.forget(uid))
             self._keys.pop(uid, None)
+            if self._destinations is not None:
+                self._destinations.forget(uid)
             self._incomplete.forget(uid)
             self._draining.forget(uid)
             self.facts.forget(uid)
@@ -293,6 +317,8 @@ class QueueController:
     def _update(self, workload: Workload) -> None:
         """Update the planning loop with what is stored."""
         gang = self.facts.gang(workload)
+        if self._destinations is not None:
+            gang = self._destinations.fact(workload, gang)
         self._incomplete.update(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
@@ -309,9 +335,25 @@ class QueueController:
         return "" if queue is None else queue.spec.cohort_name or queue.metadata.name
 
     def _update_again(self, uid: str) -> None:
-        workload = self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
+        workload = self._workload_by_uid(uid)
         if workload is not None:
             self._update(workload)
+
+    def _workload_by_uid(self, uid: str) -> Workload | None:
+        return self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
+
+    async def _choose_again(self, destinations: QueueDestinations) -> None:
+        """What changes in other clusters within a moment is looked at once."""
+        await self.planning.ready.wait()
+        pause = CHOICE_PAUSE
+        while True:
+            await self._choices_due.wait()
+            await self.clock.sleep(pause)
+            self._choices_due.clear()
+            began = self.clock.monotonic()
+            for uid in destinations.look_again():
+                self._update_again(uid)
+            pause = max(CHOICE_PAUSE, 4 * (self.clock.monotonic() - began))  # where very many wait
 
     def _update_all(self, workloads: Iterable[Workload]) -> None:
         for workload in workloads:

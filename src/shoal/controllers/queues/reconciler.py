@@ -83,7 +83,14 @@ class QueueReconciler:
         self._pods_left = pods_left
         self._incomplete = incomplete
         self._managing = Managing(context.settings)
-        self._machine = StateMachine(context.caches, context.decisions, context.settings, incomplete.verdict, telling)
+        self._machine = StateMachine(
+            context.caches,
+            context.decisions,
+            context.settings,
+            incomplete.verdict,
+            telling,
+            lambda uid: context.clusters_of(uid),
+        )
         self._draining = draining
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)

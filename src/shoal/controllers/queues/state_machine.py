@@ -6,7 +6,7 @@ Decides nothing about quota or room: that is in the plan. Reads no clock but the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -54,8 +54,11 @@ class StateMachine:
         settings: QueueSettings,
         recovers: Callable[[int], Recovery],
         telling: Telling,
+        clusters_of: Callable[[str], Sequence[str]] = lambda uid: (),
     ) -> None:
-        """`recovers(now)`: which incomplete gang goes back, because it keeps another from being whole."""
+        """`recovers(now)`: which incomplete gang goes back, because it keeps another from being whole.
+        `clusters_of(uid)`: the other clusters that were chosen for a gang with its quota."""
+        self._clusters_of = clusters_of
         self._caches = caches
         self._telling = telling
         self._recovers = recovers
@@ -247,6 +250,8 @@ class StateMachine:
         reservation = self._decisions.reservation(gang.key, gang.uid)
         if reservation is not None:
             steps.reserve(draft, reservation.queue, reservation.assignment)
+            if clusters := self._clusters_of(gang.uid):
+                draft.set("nominatedClusterNames", list(clusters))
             self._sync_checks(draft, self._caches.cluster_queue(reservation.queue) or cluster_queue)
             waited = max(0, draft.now - created_at(draft.workload)) // SECOND
             message = f"Quota reserved in ClusterQueue {reservation.queue}, wait time since queued was {waited}s"

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.engine.model import Admit, Explanation, Hold, Plan, PodSetAssignment, Preempt, Reservation, Shortfall
+from shoal.engine.model import (
+    Admit,
+    Explanation,
+    Hold,
+    HoldReason,
+    Plan,
+    PodSetAssignment,
+    Preempt,
+    Reservation,
+    Shortfall,
+)
 
 WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
 LONGEST_MESSAGE = 32768
@@ -134,11 +144,16 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+WAITING_FOR_CLUSTERS = "WaitingForClusters"
+"""Term of a gang that no other cluster would start now."""
+_REASONS: dict[str, HoldReason] = {"Misconfigured": "bad-fact", WAITING_FOR_CLUSTERS: "resources"}
+
+
 def hold_of(entry: Wait) -> Hold:
     return Hold(
         gang=entry.gang,
         uid=entry.uid,
-        reason="preempting" if entry.preempting else "bad-fact" if entry.reason == "Misconfigured" else "quota",
+        reason="preempting" if entry.preempting else _REASONS.get(entry.reason, "quota"),
         explanation=Explanation(message=entry.message, shortfalls=entry.shortfalls, place=entry.cluster_queue),
         term=entry.reason,
     )

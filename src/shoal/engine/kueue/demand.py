@@ -160,7 +160,7 @@ def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> str:
     Equal ones are the same object: there are many gangs of a shape, and they are asked for it often."""
     if not demands:
         return f"{gang.priority}/{gang.uid}"
-    parts: list[Any] = [gang.priority]
+    parts: list[Any] = [gang.priority, *([gang.nowhere] if gang.nowhere else ())]
     for demand, pod_set in zip(demands, gang.pod_sets, strict=True):
         parts.append((demand.name, demand.count, demand.least, demand.requests, pod_set.node_selector,
                       pod_set.affinity, pod_set.tolerations, pod_set.topology_request, demand.kept))  # fmt: skip

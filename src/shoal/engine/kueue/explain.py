@@ -52,6 +52,8 @@ def fits_without(key: str, leaving: str, state: QueueState, register: Register) 
     if member is None or record is None or member.holds or member.gang.state == "held" or key in register.loose:
         return False
     question = _Question(member, record, state, register)
+    if member.gang.nowhere:
+        return False
     return not question._fault() and question._fits_without((gone,) if gone is not None and gone.holds else ())
 
 
@@ -79,6 +81,9 @@ class _Question:
         fault = self._fault()
         if fault:
             return Explanation(message=fault, reason="bad-fact", shortfalls=(_fault(fault, self.record.name),))
+        if nowhere := self.member.gang.nowhere:
+            shortfall = Shortfall(kind="clusters", place=self.record.name, message=nowhere)
+            return Explanation(message=nowhere, reason="resources", shortfalls=(shortfall,))
         if self.register.is_asleep(self.member):
             until = self.member.terms.requeue_at
             message = f"backs off until {micro_text(until)}" if until else "backs off; its controller says when it ends"

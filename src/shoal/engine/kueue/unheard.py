@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import QueueState
-from shoal.engine.kueue.decisions import Wait, bounded
+from shoal.engine.kueue.decisions import WAITING_FOR_CLUSTERS, Wait, bounded
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
@@ -44,6 +44,8 @@ def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now
     fault = fault or member.problem
     if fault:
         return _wait(member, record, "Misconfigured", fault)
+    if member.gang.nowhere:
+        return _wait(member, record, WAITING_FOR_CLUSTERS, member.gang.nowhere)
     if record.waiting.strict and not known.is_head(member, record):
         return _wait(member, record, "PendingEvaluation", f"{BEHIND}: others in ClusterQueue {record.name} go first")
     key = (record.name, member.shape)

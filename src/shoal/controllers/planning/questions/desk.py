@@ -320,6 +320,8 @@ class Desk:
         """When it would start; None for a gang that waits for something else than others' ends."""
         if subject.settled or told.explanation is None or told.explanation.reason in NO_ESTIMATE:
             return None
+        if any(one.kind == "clusters" for one in told.explanation.shortfalls):
+            return StartEstimate(basis="Unknown", message="unknown because only other clusters may run it")
         history, engine = self._planning.history, self._planning.engine
         if history is None:
             return StartEstimate(basis="Unknown", message="unknown because this controller keeps no history")

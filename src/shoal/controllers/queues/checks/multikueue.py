@@ -54,5 +54,13 @@ def is_dispatched(workload: Workload, job: Json | None) -> bool:
 
 def dispatches(cluster_queue: ClusterQueue | None, caches: ChecksByName) -> bool:
     """Does this queue give its gangs to other clusters?"""
-    found = (caches.check(name) for name in rules_of(cluster_queue))
-    return any(one is not None and one.spec.controller_name == MULTIKUEUE_CONTROLLER for one in found)
+    return bool(dispatching_check(cluster_queue, caches))
+
+
+def dispatching_check(cluster_queue: ClusterQueue | None, caches: ChecksByName) -> str:
+    """The check by which this queue gives its gangs to other clusters; empty where there is none."""
+    for name in rules_of(cluster_queue):
+        found = caches.check(name)
+        if found is not None and found.spec.controller_name == MULTIKUEUE_CONTROLLER:
+            return name
+    return ""

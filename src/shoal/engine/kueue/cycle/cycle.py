@@ -17,6 +17,7 @@ from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
 from shoal.engine.kueue.decisions import (
+    WAITING_FOR_CLUSTERS,
     WAITING_FOR_PREEMPTED,
     Evict,
     QueueDecisions,
@@ -135,6 +136,8 @@ class QueueCycle:
             entry.hold(message, "Misconfigured", back.NAMESPACE_MISMATCH)
         elif member.problem:
             entry.hold(member.problem, "Misconfigured", back.GENERIC)
+        elif member.gang.nowhere:
+            entry.hold(member.gang.nowhere, WAITING_FOR_CLUSTERS, back.GENERIC)
         elif (room := self.state.rooms.get(member.uid)) is None:
             self._assign(entry)
         else:

@@ -1,0 +1,104 @@
+"""Nodes and pods of one member, and which of its pods belong to gangs of the hub.
+
+A pod belongs to a copy that stands above it in its chain of owners: an AppWrapper's, a Job's, or a RayJob's by way of
+its RayCluster. Where that chain or the copy arrives after the pod, the pod is told again. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shoal.api import kinds
+from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.multicluster.room import MemberRoom
+from shoal.controllers.multicluster.settings import ClusterSettings
+from shoal.controllers.planning.caches import UNREADABLE, Followed
+from shoal.controllers.planning.pods import SeenPod, mark_of, owner_uid
+from shoal.kube.awaited import Awaited
+from shoal.kube.cache import Cache, Change
+from shoal.kube.client import Client
+from shoal.kube.clock import Clock
+
+_BETWEEN = (kinds.JOB, kinds.RAY_CLUSTER)
+"""Kinds that stand between a copy and its pods."""
+_LONGEST_CHAIN = 8
+
+CopyOf = Callable[[str], str]
+"""UID at the hub of the gang whose copy has this UID in the member; empty where it is none."""
+
+
+class MemberPods:
+    """`copy_of` knows the copies; `changed()` tells of other room."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ClusterSettings,
+        clock: Clock,
+        awaited: Awaited,
+        copy_of: CopyOf,
+        changed: Callable[[], None],
+    ) -> None:
+        self._client, self._clock, self._awaited, self._copy_of = client, clock, awaited, copy_of
+        self._most = settings.answers.held
+        self._nodes: Cache[Json] = self._cache(kinds.NODE, dict)
+        by_owner = {"owner": lambda pod: _given(owner_uid(pod)), "mark": lambda pod: _given(mark_of(pod))}
+        self._pods: Cache[SeenPod] = self._cache(kinds.POD, SeenPod, indexes=by_owner)
+        self._between: dict[Kind, Cache[Followed]] = {
+            kind: self._cache(kind, Followed, indexes={"owner": lambda obj: _given(owner_uid(obj))})
+            for kind in _BETWEEN
+        }
+        self._owner_of: dict[str, str] = {}
+        self.room = MemberRoom(self._nodes, self._pods, clock, self.gang_of, changed)
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        return [self._nodes, self._pods, *self._between.values()]
+
+    def subscribe(self) -> None:
+        for cache in self._between.values():
+            cache.subscribe(self._between_changed)
+        self.room.subscribe()
+
+    def gang_of(self, pod: SeenPod) -> str:
+        """UID at the hub of the gang that this pod belongs to; empty where it is none of the hub's."""
+        uid = owner_uid(pod)
+        for _ in range(_LONGEST_CHAIN):
+            if found := self._copy_of(uid) if uid else "":
+                return found
+            uid = self._owner_of.get(uid, "")
+        return self._copy_of(mark_of(pod)) if mark_of(pod) else ""
+
+    def copy_changed(self, uid: str) -> None:
+        """Whose the pods below this object are may be known only now."""
+        self.room.refresh(self._below(uid))
+
+    def _below(self, uid: str) -> Iterator[SeenPod]:
+        yield from self._pods.by_index("mark", uid)
+        waiting, seen = [uid], {uid}
+        while waiting:
+            owner = waiting.pop()
+            yield from self._pods.by_index("owner", owner)
+            below = [obj.metadata.uid for cache in self._between.values() for obj in cache.by_index("owner", owner)]
+            waiting += [one for one in below if one not in seen]
+            seen.update(below)
+
+    def _between_changed(self, change: Change) -> None:
+        found = change.new or change.old
+        if change.new is None:
+            self._owner_of.pop(found.metadata.uid, None)
+            return
+        before = self._owner_of.get(found.metadata.uid)
+        self._owner_of[found.metadata.uid] = owner_uid(found)
+        if before != owner_uid(found):
+            self.copy_changed(found.metadata.uid)
+
+    def _cache(self, kind: Kind, type: Any, **options: Any) -> Cache[Any]:
+        report = self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE)
+        return Cache(self._client, kind, type, clock=self._clock, most=self._most, report=report, **options)
+
+
+def _given(text: str) -> tuple[str, ...]:
+    return (text,) if text else ()

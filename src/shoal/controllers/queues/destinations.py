@@ -1,0 +1,144 @@
+"""Where queued gangs go that only other clusters may run: told to the planning loop as part of their facts.
+
+A gang that no cluster would start holds no quota: it waits with every cluster's reason. When a plan reserves quota for
+several, each gets its clusters in the order of the plan; one for which nothing is left waits on. What was chosen is
+stored with the reservation (`status.nominatedClusterNames`); until then it is remembered here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import nsmallest
+
+import msgspec
+
+from shoal.api.gang import PREFIX
+from shoal.api.kueue_names import bounded
+from shoal.api.kueue_workload import Workload
+from shoal.api.objects import key_of
+from shoal.controllers.planning.loop import PlanningLoop
+from shoal.controllers.planning.observations import NotStored
+from shoal.controllers.planning.other_clusters import Nomination, QueueClusters
+from shoal.controllers.queues.caches import QueueCaches
+from shoal.controllers.queues.checks import multikueue
+from shoal.engine.kueue import order_time
+from shoal.engine.model import Gang, Plan
+
+replace = msgspec.structs.replace
+
+AT_ONCE = 16
+"""Gangs of one shape that stand in line again when a cluster has room for one of them: how many there is room for is
+known only once each was given its own."""
+
+
+class QueueDestinations:
+    """`whole(workload)` is the gang with all its pods, as its Workload alone tells it."""
+
+    def __init__(
+        self,
+        elsewhere: QueueClusters,
+        planning: PlanningLoop,
+        caches: QueueCaches,
+        whole: Callable[[Workload], Gang],
+    ) -> None:
+        self._elsewhere, self._planning, self._caches, self._whole = elsewhere, planning, caches, whole
+        self._chosen: dict[str, tuple[str, ...]] = {}
+        """Clusters of gangs whose reservation is decided and not stored yet, by UID."""
+        self._nowhere: dict[tuple[object, ...], dict[str, Gang]] = {}
+        """Gangs that no cluster would start, by shape and UID."""
+        self._shape_of: dict[str, tuple[object, ...]] = {}
+
+    def clusters(self, uid: str) -> tuple[str, ...]:
+        """What is stored with its reservation."""
+        return self._chosen.get(uid, ())
+
+    def fact(self, workload: Workload, gang: Gang) -> Gang:
+        """The gang as it is told, its clusters chosen."""
+        uid = gang.uid
+        if gang.state in ("reserved", "admitted", "stopping"):
+            self._settle(uid)
+            status = workload.status
+            stored = (status.cluster_name,) if status.cluster_name else tuple(status.nominated_cluster_names or ())
+            if stored:
+                self._elsewhere.keep(self._whole(workload), stored)
+            return gang
+        if uid in self._chosen and self._planning.decisions.reservation(gang.key, uid) is not None:
+            return gang
+        self.forget(uid)
+        check = self._check(workload)
+        if gang.state != "waiting" or gang.problem or not check:
+            return gang
+        found = self._nominated(self._annotations(workload), gang, check)
+        if found.clusters:
+            return gang
+        asked = msgspec.json.encode(gang.pod_sets)
+        shape = (check, gang.namespace, gang.queue, gang.priority, asked, *self._own(workload))
+        self._nowhere.setdefault(shape, {})[uid] = gang
+        self._shape_of[uid] = shape
+        return replace(gang, nowhere=said(found))
+
+    def draft(self, workload: Workload, gang: Gang, annotations: Mapping[str, str] | None) -> Gang:
+        """A gang that is not submitted, as it would be told. Changes nothing."""
+        check = self._check(workload)
+        if gang.state != "waiting" or gang.problem or not check:
+            return gang
+        found = self._nominated(annotations, gang, check)
+        return gang if found.clusters else replace(gang, nowhere=said(found))
+
+    def planned(self, plan: Plan, workload_of: Callable[[str], Workload | None]) -> None:
+        """Give each that got quota its clusters, in the order of the plan."""
+        for one in plan.reservations:
+            workload = workload_of(one.uid)
+            check = self._check(workload) if workload is not None else ""
+            if workload is None or not check or one.uid in self._chosen:
+                continue
+            whole = self._whole(workload)
+            found = self._nominated(self._annotations(workload), whole, check)
+            if found.clusters:
+                self._chosen[one.uid] = found.clusters
+                self._elsewhere.keep(whole, found.clusters)
+            else:
+                self._planning.observe([NotStored(gang=one.gang, uid=one.uid)])
+
+    def look_again(self) -> list[str]:
+        """Clusters may have other room than before. UIDs of the gangs that are to be told again: those whose reason is
+        another now, and of those that may start the first few."""
+        found: list[str] = []
+        for gangs in self._nowhere.values():
+            first = nsmallest(AT_ONCE, gangs.values(), key=lambda one: (-one.priority, order_time(one), one.uid))
+            found += [one.uid for one in first]
+        return found
+
+    def forget(self, uid: str) -> None:
+        self._settle(uid)
+        self._elsewhere.forget(uid)
+
+    def _settle(self, uid: str) -> None:
+        self._chosen.pop(uid, None)
+        shape = self._shape_of.pop(uid, None)
+        if shape is not None:
+            gangs = self._nowhere[shape]
+            gangs.pop(uid, None)
+            if not gangs:
+                del self._nowhere[shape]
+
+    def _check(self, workload: Workload) -> str:
+        return multikueue.dispatching_check(self._caches.cluster_queue_of(workload), self._caches)
+
+    def _nominated(self, annotations: Mapping[str, str] | None, gang: Gang, check: str) -> Nomination:
+        return self._elsewhere.nominate(gang, check, annotations)
+
+    def _annotations(self, workload: Workload) -> Mapping[str, str] | None:
+        job = self._caches.job_of(key_of(workload))
+        return job[1]["metadata"].get("annotations") if job is not None else None
+
+    def _own(self, workload: Workload) -> list[tuple[str, str]]:
+        """What its job says itself of clusters."""
+        found = self._annotations(workload) or {}
+        return sorted((name, value) for name, value in found.items() if name.startswith(PREFIX))
+
+
+def said(found: Nomination) -> str:
+    """Every cluster with its reason."""
+    parts = [f"{name}: {why}" if name else why for name, why in found.reasons.items()]
+    return bounded(f"no cluster takes it now: {'; '.join(parts)}")
