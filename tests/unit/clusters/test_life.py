@@ -72,7 +72,8 @@ async def test_f155_a_ray_job_that_the_hubs_operator_marked_first_goes_everywher
         (made,) = await make(t.hub, ray_job("train", 2))
         name = name_of(made, "RayJob", "ray.io")
         finalizer = "ray.io/rayjob-finalizer"
-        await t.hub.until(kinds.RAY_JOB, "train", lambda one: finalizer in (one["metadata"].get("finalizers") or ()))
+        marked = {"metadata": {"finalizers": [finalizer]}}  # as KubeRay does, and ours before a start
+        await t.hub.client.patch(kinds.RAY_JOB, "train", "default", marked)
         t.start_hub()
         await t.hub.until(kinds.WORKLOAD, name, true("Admitted"))
         await t.members["a"].until(kinds.RAY_JOB, "train", lambda one: one["spec"]["suspend"] is False)
