@@ -7,8 +7,8 @@ Everything runs in one process: hub and members are API servers in memory. The h
 controller of several clusters; a member has nodes, a queue and, in place of its own controllers, one task that admits
 every copy at once, so that what is measured is the hub. A MultiKueueConfig names at most 20 clusters: with 100 there
 are five queues, each with 20 members. One-pod Jobs are created as fast as the server takes them; a gang is released
-when its Job exists in a member. Prints one JSON line per run: gangs a second, submit to released, requests per gang on the
-hub and on all members together, CPU seconds per gang and resident memory.
+when its Job exists in a member. Prints one JSON line per run: gangs a second, submit to released, requests per gang on
+the hub and on all members together, CPU seconds per gang and resident memory.
 """
 
 from __future__ import annotations
