@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import supply
 from shoal.controllers.multicluster.offering import Offering
-from shoal.controllers.multicluster.placing import Placing
+from shoal.controllers.multicluster.placing import ClusterPlacing
 from shoal.controllers.multicluster.settings import INCREMENTAL
 from tests.faults import proven
 from tests.unit.clusters.build import (
@@ -200,7 +200,7 @@ async def test_in_a_race_so_many_are_asked_and_the_first_to_admit_wins() -> None
 
 
 def forgets_what_was_just_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Placing, "keep", lambda self, gang, clusters: None)
+    monkeypatch.setattr(ClusterPlacing, "keep", lambda self, gang, clusters: None)
 
 
 @proven(without=forgets_what_was_just_given)

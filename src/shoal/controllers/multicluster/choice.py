@@ -30,14 +30,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Does it have the labels that the gang prefers?"""
 
 
-class Policy(msgspec.Struct, frozen=True):
+class ClusterPolicy(msgspec.Struct, frozen=True):
     """What decides, the first that differs; and how many members are asked at once."""
 
     order: tuple[str, ...] = ("first",)
     race: int = 1
 
 
-def parse_policy(text: str) -> Policy:
+def parse_policy(text: str) -> ClusterPolicy:
     """From `cheapest,most-free` or `race=2,first`. Raises BadInput."""
     order: list[str] = []
     race = 1
@@ -51,10 +51,10 @@ def parse_policy(text: str) -> Policy:
             order.append(part)
         else:
             raise BadInput(f"{part!r} is none of {', '.join(_SCORES)}, race=N")
-    return Policy(tuple(order) or ("first",), race)
+    return ClusterPolicy(tuple(order) or ("first",), race)
 
 
-def chosen(candidates: Sequence[Candidate], policy: Policy, demand: Amounts) -> tuple[str, ...]:
+def chosen(candidates: Sequence[Candidate], policy: ClusterPolicy, demand: Amounts) -> tuple[str, ...]:
     """The names of those that are asked, best first: one, or as many as race. None where there is none."""
     if not candidates:
         return ()
@@ -63,7 +63,7 @@ def chosen(candidates: Sequence[Candidate], policy: Policy, demand: Amounts) -> 
     return tuple(one.name for one in best[: policy.race])
 
 
-def _scores(one: Candidate, policy: Policy, demand: Amounts) -> list[object]:
+def _scores(one: Candidate, policy: ClusterPolicy, demand: Amounts) -> list[object]:
     return [_SCORES[name](one, demand) for name in policy.order]
 
 

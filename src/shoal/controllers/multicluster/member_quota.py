@@ -33,7 +33,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 
 
-class SeenStatus(Part):
+class SeenAdmission(Part):
     admission: Admission | None = None
     conditions: Conditions | None = None
 
@@ -41,7 +41,7 @@ class SeenStatus(Part):
 class SeenWorkload(Object):
     """As it is cached: what it holds of a ClusterQueue's quota. Everything else is not kept."""
 
-    status: SeenStatus = SeenStatus()
+    status: SeenAdmission = SeenAdmission()
 
 
 class QuotaAnswer(msgspec.Struct, frozen=True):

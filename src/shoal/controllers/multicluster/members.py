@@ -24,7 +24,7 @@ from shoal.controllers.multicluster.credentials import Insecure, content_of
 from shoal.controllers.multicluster.hub import Hub, secret_name
 from shoal.controllers.multicluster.loss import Standing, seconds_until_lost
 from shoal.controllers.multicluster.member import Member
-from shoal.controllers.multicluster.placing import Placing
+from shoal.controllers.multicluster.placing import ClusterPlacing
 from shoal.controllers.multicluster.pulse import Health
 from shoal.controllers.multicluster.record import (
     MOST_REMOVALS,
@@ -69,7 +69,7 @@ class Members:
         connect: Connect,
         heard: Callable[[Key], None],
         changed: Callable[[str], None],
-        placing: Placing,
+        placing: ClusterPlacing,
         places: AppWrapperPlaces,
     ) -> None:
         self.origin = settings.origin

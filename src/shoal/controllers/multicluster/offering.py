@@ -31,7 +31,7 @@ SECOND = 1_000_000
 replace = msgspec.structs.replace
 
 
-class Asked(msgspec.Struct, frozen=True):
+class AskedClusters(msgspec.Struct, frozen=True):
     """Clusters that are asked now; why the others are not; seconds until time alone changes that."""
 
     more: tuple[str, ...] = ()
@@ -103,28 +103,28 @@ class Offering:
 
     # --- which clusters are asked
 
-    def _asked(self, workload: Json, check: str, job: Json, record: Record, usable: dict[str, Member]) -> Asked:
+    def _asked(self, workload: Json, check: str, job: Json, record: Record, usable: dict[str, Member]) -> AskedClusters:
         fresh = [name for name in usable if name not in record.on]
         nominated = (workload.get("status") or {}).get("nominatedClusterNames") or ()
         if self._settings.chooses:
             if open_offers(record):
-                return Asked()
+                return AskedClusters()
             if not record.on and (told := tuple(name for name in nominated if name in usable)):
                 self._queued.keep_for(workload, told)
-                return Asked(told)
+                return AskedClusters(told)
             found = self._queued.nominate_again(workload, check, job["metadata"].get("annotations"))
             more = tuple(name for name in found.clusters if name in fresh)
             if more:
                 self._queued.keep_for(workload, more)
-            return Asked(more, found.reasons)
+            return AskedClusters(more, found.reasons)
         if self._settings.dispatcher == ALL_AT_ONCE:
-            return Asked(tuple(fresh))
+            return AskedClusters(tuple(fresh))
         if self._settings.dispatcher != INCREMENTAL:
-            return Asked(tuple(name for name in fresh if name in nominated))
+            return AskedClusters(tuple(name for name in fresh if name in nominated))
         left = record.last_asked / SECOND + self._settings.step_seconds - self._clock.now() / SECOND
         if record.on and left > 0 and fresh:
-            return Asked(wait=left)
-        return Asked(tuple(fresh[: self._settings.step_size]), wait=self._settings.step_seconds)
+            return AskedClusters(wait=left)
+        return AskedClusters(tuple(fresh[: self._settings.step_size]), wait=self._settings.step_seconds)
 
     async def _take_back(self, workload: Json, usable: dict[str, Member]) -> Json:
         """A cluster that is cordoned gives back what it was offered and what was not chosen yet; under our dispatcher
@@ -159,13 +159,13 @@ class Offering:
     def _time_left(self, record: Record) -> float:
         return record.last_asked / SECOND + self._settings.admit_seconds - self._clock.now() / SECOND
 
-    def _next_look(self, record: Record, asked: Asked) -> float | None:
+    def _next_look(self, record: Record, asked: AskedClusters) -> float | None:
         return max(self._time_left(record), 0.1) if self._settings.chooses else asked.wait
 
     # --- what is stored
 
     async def _nowhere(
-        self, workload: Json, check: Json, names: tuple[str, ...], usable: dict[str, Member], asked: Asked
+        self, workload: Json, check: Json, names: tuple[str, ...], usable: dict[str, Member], asked: AskedClusters
     ) -> float | None:
         """Nothing is asked. Chosen by the engine, it gives its quota back and waits for room, where its queue asks for
         that; else it waits here."""

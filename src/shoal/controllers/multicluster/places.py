@@ -5,7 +5,7 @@ Made once at the entry point, handed to the AppWrapper controller, the queue con
 
 from __future__ import annotations
 
-from shoal.controllers.multicluster.placing import Placing
+from shoal.controllers.multicluster.placing import ClusterPlacing
 from shoal.controllers.multicluster.queued import QueuedPlaces
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
@@ -14,7 +14,7 @@ from shoal.kube.clock import Clock
 
 class HubPlaces:
     def __init__(self, settings: ClusterSettings, clock: Clock | None = None) -> None:
-        self.placing = Placing(settings, clock)
+        self.placing = ClusterPlacing(settings, clock)
         self.wrappers = AppWrapperPlaces(self.placing)
         self.queued = QueuedPlaces(self.placing)
 

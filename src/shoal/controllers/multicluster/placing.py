@@ -15,7 +15,7 @@ import msgspec
 from shoal.api.meta import Json
 from shoal.api.objects import annotation
 from shoal.controllers.multicluster import words
-from shoal.controllers.multicluster.choice import Candidate, Policy, chosen, parse_policy
+from shoal.controllers.multicluster.choice import Candidate, ClusterPolicy, chosen, parse_policy
 from shoal.controllers.multicluster.room import question_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.supply import Judgement, MemberSupply, Tier
@@ -37,7 +37,7 @@ Labels = dict[str, str]
 class Wishes(msgspec.Struct, frozen=True):
     """What a gang says itself of the clusters that it goes to, by annotations."""
 
-    policy: Policy
+    policy: ClusterPolicy
     required: str = ""
     preferred: str = ""
 
@@ -73,7 +73,7 @@ class Chosen(msgspec.Struct, frozen=True):
     """Why not, by name of a cluster that was asked."""
 
 
-class Placing:
+class ClusterPlacing:
     """It outlives the hub, which `attach`es itself whenever it starts."""
 
     def __init__(self, settings: ClusterSettings, clock: Clock | None = None) -> None:

@@ -1,7 +1,7 @@
 """Where queued jobs of the hub could go, chosen by the engine: what the queue controller and the dispatcher ask for.
 
 The queue controller asks before it reserves quota, so that a gang that no member would start holds none. The dispatcher
-asks when a member did not take what it was offered. Remembers nothing of its own: the ledger is `Placing`.
+asks when a member did not take what it was offered. Remembers nothing of its own: the ledger is `ClusterPlacing`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from shoal.api.codec import typed
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
-from shoal.controllers.multicluster.placing import Placing, wishes_of
-from shoal.controllers.planning.other_clusters import Nomination
+from shoal.controllers.multicluster.placing import ClusterPlacing, wishes_of
+from shoal.controllers.planning.other_clusters import NominatedClusters
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang
 from shoal.errors import BadInput
@@ -21,7 +21,7 @@ from shoal.errors import BadInput
 class QueuedPlaces:
     """A `QueueClusters`."""
 
-    def __init__(self, placing: Placing) -> None:
+    def __init__(self, placing: ClusterPlacing) -> None:
         self.placing = placing
         self.has_queue = False
         """Does a queue controller of this process ask?"""
@@ -30,21 +30,21 @@ class QueuedPlaces:
         self.has_queue = True
         self.placing.subscribe(room)
 
-    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> Nomination:
+    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:
         hub = self.placing.hub
         names = hub.clusters_of(check) if hub is not None else None
         if hub is None:
-            return Nomination(reasons={"": "other clusters are not read yet"})
+            return NominatedClusters(reasons={"": "other clusters are not read yet"})
         if not names:
-            return Nomination(reasons={"": f"check {check} names no clusters: see its MultiKueueConfig"})
+            return NominatedClusters(reasons={"": f"check {check} names no clusters: see its MultiKueueConfig"})
         try:
             wishes = wishes_of(annotations, self.placing.settings.policy)
         except BadInput as error:
-            return Nomination(reasons={"": str(error)})
+            return NominatedClusters(reasons={"": str(error)})
         found = self.placing.choose(gang, names, wishes)
-        return Nomination(found.clusters, found.reasons)
+        return NominatedClusters(found.clusters, found.reasons)
 
-    def nominate_again(self, workload: Json, check: str, annotations: Mapping[str, str] | None) -> Nomination:
+    def nominate_again(self, workload: Json, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:
         """For a Workload that holds quota; what it keeps meanwhile does not stand in its own way."""
         uid = str(workload["metadata"]["uid"])
         gang = self.placing.gang(uid) or read.workload(typed(workload, Workload))

@@ -19,7 +19,7 @@ from shoal.api.meta import Json, LabelSelector
 from shoal.api.objects import key_of
 from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.member import Member, RefusedByMember
-from shoal.controllers.multicluster.placing import HOME, Placing, wishes_of
+from shoal.controllers.multicluster.placing import HOME, ClusterPlacing, wishes_of
 from shoal.controllers.multicluster.wrapper_copies import KINDS, WrapperCopies, round_of
 from shoal.controllers.planning.other_clusters import MemberChoice, Sent, SentCopy
 from shoal.engine.model import Gang
@@ -42,7 +42,7 @@ class StoredPlace(msgspec.Struct, frozen=True):
 class AppWrapperPlaces:
     """An `OtherClusters`; `placing` is the ledger that it shares with queued jobs."""
 
-    def __init__(self, placing: Placing) -> None:
+    def __init__(self, placing: ClusterPlacing) -> None:
         self.placing = placing
         self._settings, self._clock = placing.settings, placing.clock
         self._places: dict[str, StoredPlace] = {}

@@ -77,7 +77,7 @@ class OtherClusters(Protocol):
         """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed."""
 
 
-class Nomination(msgspec.Struct, frozen=True):
+class NominatedClusters(msgspec.Struct, frozen=True):
     clusters: tuple[str, ...] = ()
     """Those that are asked; none: none would start it now."""
     reasons: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Nomination(msgspec.Struct, frozen=True):
 class QueueClusters(Protocol):
     """What a queue whose admission check gives its gangs away asks before it reserves quota for one."""
 
-    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> Nomination:
+    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:
         """Where it would start now. `annotations`: its job's. Changes nothing."""
 
     def keep(self, gang: Gang, clusters: tuple[str, ...]) -> None:

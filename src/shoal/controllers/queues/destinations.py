@@ -18,7 +18,7 @@ from shoal.api.kueue_workload import Workload
 from shoal.api.objects import key_of
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import NotStored
-from shoal.controllers.planning.other_clusters import Nomination, QueueClusters
+from shoal.controllers.planning.other_clusters import NominatedClusters, QueueClusters
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import multikueue
 from shoal.engine.kueue import order_time
@@ -125,7 +125,7 @@ class QueueDestinations:
     def _check(self, workload: Workload) -> str:
         return multikueue.dispatching_check(self._caches.cluster_queue_of(workload), self._caches)
 
-    def _nominated(self, annotations: Mapping[str, str] | None, gang: Gang, check: str) -> Nomination:
+    def _nominated(self, annotations: Mapping[str, str] | None, gang: Gang, check: str) -> NominatedClusters:
         return self._elsewhere.nominate(gang, check, annotations)
 
     def _annotations(self, workload: Workload) -> Mapping[str, str] | None:
@@ -138,7 +138,7 @@ class QueueDestinations:
         return sorted((name, value) for name, value in found.items() if name.startswith(PREFIX))
 
 
-def said(found: Nomination) -> str:
+def said(found: NominatedClusters) -> str:
     """Every cluster with its reason."""
     parts = [f"{name}: {why}" if name else why for name, why in found.reasons.items()]
     return bounded(f"no cluster takes it now: {'; '.join(parts)}")
