@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.api import kinds, kueue_names
@@ -223,6 +224,36 @@ async def test_f520_pods_beyond_the_number_of_a_group_go(held: Cluster) -> None:
     workload = await held.client.get(kinds.WORKLOAD, GROUP, "default")
     assert sum(one["count"] for one in workload["spec"]["podSets"]) == 2
     assert all(not gates(one) for one in await held.client.list(kinds.POD, "default"))
+
+
+def _counts_pods_that_leave(patch: pytest.MonkeyPatch) -> None:
+    def too_many(pods: list[Json], count: int) -> list[Json]:
+        kept = {one["metadata"]["uid"] for one in pod_group.oldest(pods, count)}
+        return [one for one in pods if one["metadata"]["uid"] not in kept]
+
+    patch.setattr(pod_group, "too_many", too_many)
+
+
+@proven(without=_counts_pods_that_leave)
+async def test_f524_what_comes_in_the_place_of_a_pod_that_leaves_stays(held: Cluster) -> None:
+    """F524: pods of an evicted group still end on their nodes when the pods in their place are made. Holds: the new
+    pods stay and start, once quota is there."""
+    await make(held, member("a"), member("b"))
+    for one in await ungated(held, "a", "b"):
+        name = one["metadata"]["name"]
+        bound = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+        bound["target"] = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+        await held.client.request("POST", kinds.POD.path("default", name, "binding"), body=msgspec.json.encode(bound))
+    await held.client.patch(kinds.WORKLOAD, GROUP, "default", {"spec": {"active": False}})
+    for name in ("a", "b"):
+        await held.until(kinds.POD, name, lambda one: bool(one["metadata"].get("deletionTimestamp")))
+    made = await make(held, member("c"), member("d"))
+    await held.settled()
+    for name in ("a", "b"):
+        await ends(held, name, "Failed")
+    await held.client.patch(kinds.WORKLOAD, GROUP, "default", {"spec": {"active": True}})
+    started = await ungated(held, "c", "d")
+    assert [one["metadata"]["uid"] for one in started] == [one["metadata"]["uid"] for one in made]
 
 
 def _takes_any_workload(patch: pytest.MonkeyPatch) -> None:

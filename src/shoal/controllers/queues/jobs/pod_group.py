@@ -136,8 +136,7 @@ class PodGroups(Suspendable):
     def excess(self, job: Json) -> list[Json]:
         """Pods beyond the group's number, before it has a Workload."""
         active = [one for one in self.members(job) if can_run(one)]
-        kept = {one["metadata"]["uid"] for one in oldest(active, self.total(job))}
-        return [one for one in active if one["metadata"]["uid"] not in kept]
+        return too_many(active, self.total(job))
 
     def inactive(self, job: Json) -> list[Json]:
         return [one for one in self.members(job) if not can_run(one)]
@@ -152,8 +151,7 @@ class PodGroups(Suspendable):
             pods = by_role.pop(pod_set.name or "main", [])
             active = [one for one in pods if can_run(one)]
             ended = [one for one in pods if not can_run(one)]
-            stay = oldest(active, pod_set.count)
-            excess += [one for one in active if one not in stay]
+            excess += too_many(active, pod_set.count)
             gone = max(0, len(ended) + len(active) - pod_set.count)
             replaced += _longest_ended(ended)[:gone]
             if not (self.is_fast(job) and active) and not self.is_serving(job):
@@ -299,6 +297,13 @@ def oldest(pods: Sequence[Json], count: int) -> list[Json]:
         pods, key=lambda one: (is_gated(one), one["metadata"].get("creationTimestamp") or "", one["metadata"]["name"])
     )
     return order[:count]
+
+
+def too_many(pods: Sequence[Json], count: int) -> list[Json]:
+    """Those beyond the number. A pod on its way out is none: what waits in its place is not one too many."""
+    staying = [one for one in pods if not one["metadata"].get("deletionTimestamp")]
+    kept = {one["metadata"]["uid"] for one in oldest(staying, count)}
+    return [one for one in staying if one["metadata"]["uid"] not in kept]
 
 
 def is_gated(pod: Json) -> bool:
