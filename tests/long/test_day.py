@@ -1,7 +1,7 @@
 """A virtual day of churn on one machine, ten gangs a second: memory, database and open files stay flat.
 
-A day is 864,000 gangs, and an hour of a quiet core has less than a tenth of them: the part stops after DAY_MINUTES (50) and says
-how far it came. With DAY_STATE=DIRECTORY it keeps its state there, and the next run goes on with the same day.
+A day is 864,000 gangs, and an hour of a quiet core has less than a tenth of them: the part stops after DAY_MINUTES (50)
+and says how far it came. With DAY_STATE=DIRECTORY it keeps its state there, and the next run goes on with the same day.
 """
 
 from __future__ import annotations
