@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.api.labels import (
     KUEUE_ELASTIC_JOB,
     KUEUE_GATED_BY,
+    KUEUE_GROUP_WORKLOAD,
     KUEUE_IN_USE,
     KUEUE_JOB_UID,
     KUEUE_PRIORITY_CLASS,
@@ -40,7 +41,7 @@ POD_INDEX_LABEL = "kueue.x-k8s.io/pod-group-pod-index-label"
 """Annotation of a pod: which of its labels has its place in the group."""
 ROLE_HASH = "kueue.x-k8s.io/role-hash"
 RETRIABLE = "kueue.x-k8s.io/retriable-in-group"
-IS_GROUP = "kueue.x-k8s.io/is-group-workload"
+IS_GROUP = KUEUE_GROUP_WORKLOAD
 """Annotation of a Workload that was made for a group of pods."""
 SUSPENDED_BY = "kueue.x-k8s.io/pod-suspending-parent"
 """Annotation of pods whose maker has their Workload made."""

@@ -27,6 +27,9 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 # Kubernetes' scheduler-plugins
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
 
+TLS_SECRET = "kubernetes.io/tls"
+"""Type of a Secret that holds a certificate and its key."""
+
 # Kueue
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"

@@ -22,7 +22,7 @@ from shoal.controllers.queues.jobs.pod_group import is_composed
 from shoal.controllers.queues.stored import StoredWorkload, condition
 from shoal.controllers.queues.workloads import NoSuchClass, new_workload
 from shoal.engine import Engine
-from shoal.engine.line.bids import Bids
+from shoal.engine.line import Bids
 from shoal.errors import BadInput
 
 NOT_SEEN = "the controller has not made a Workload of it yet"

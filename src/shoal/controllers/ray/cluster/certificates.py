@@ -13,6 +13,7 @@ import binascii
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import TLS_SECRET
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
@@ -116,7 +117,7 @@ class ClusterCertificates:
                 },
                 "ownerReferences": [view.owner_reference(cluster, "ray.io/v1", "RayCluster")],
             },
-            "type": "kubernetes.io/tls",
+            "type": TLS_SECRET,
             "data": data,
         }
         await self._writer.create(kinds.SECRET, secret, cluster, self._caches.secrets)

@@ -13,6 +13,7 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.labels import TLS_SECRET
 from shoal.local.apiserver.crd.definitions import validate_crd
 from shoal.local.apiserver.primitives import names
 from shoal.local.apiserver.primitives.builtin_types import type_of
@@ -236,7 +237,7 @@ def _config(obj: Json, old: Json | None) -> list[InvalidField]:
 
 
 _SECRET_KEYS = {
-    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    TLS_SECRET: ("tls.crt", "tls.key"),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
