@@ -104,6 +104,7 @@ class AppWrapperController:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.caches.run())
+            await self.planning.ready.wait()  # nothing is looked at before all was read, and planned once
             tasks.create_task(self.queue.run())
             tasks.create_task(self._check_now_and_then())
             tasks.create_task(self.reconciler.messages.keep_true())

@@ -133,6 +133,7 @@ class QueueController:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.caches.run())
                 await self.caches.synced()
+                await self._until_planned()
                 tasks.create_task(self.queue.run())
                 tasks.create_task(self.statuses.run())
                 tasks.create_task(self._claims.run())
@@ -144,6 +145,10 @@ class QueueController:
         finally:
             await self.recorder.close()
             await self._draining.ray.close()
+
+    async def _until_planned(self) -> None:
+        """Before that a job that is there may not be known, and a gang that runs look as if it had stopped."""
+        await self.planning.ready.wait()
 
     async def synced(self) -> None:
         await self.caches.synced()
