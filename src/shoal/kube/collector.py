@@ -11,6 +11,7 @@ import gc
 def spare_collector() -> None:
     """Call once after the first lists: what is held then lives long, and looking through it again and again costs most
     of the time of decoding. What comes later is looked through when it has grown by a tenth of a million objects."""
+    gc.unfreeze()  # what an earlier term of a leader held is garbage now
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)

@@ -36,6 +36,7 @@ from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.preemption.preempt import Preemptor
+from shoal.engine.kueue.preemption.taken import TakenVictims
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import Rules
 from shoal.engine.kueue.topology.ledger import Uses
@@ -53,8 +54,8 @@ class QueueCycle:
         self.number = number
         self.since = since
         """The first cycle of this plan."""
-        self.taken: dict[str, Victim] = {}
-        """Victims chosen so far in this cycle, by UID."""
+        self.taken = TakenVictims()
+        """Victims chosen so far in this cycle."""
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
         self.borrowed_room: list[tuple[QuotaTreeNode, Usage, Uses]] = []
         """Usage that counts only until the end of this cycle."""
@@ -294,11 +295,8 @@ class QueueCycle:
         """Its victims were just taken by another. Judge again as if those had left, on the flavors chosen before; if it
         fits then it only has to wait."""
         nominated = self._nominated(entry)
-        for victim in self.taken.values():
-            victim.leave()
-        self._assign(entry, nominated)
-        for victim in self.taken.values():
-            victim.come_back()
+        with self.taken.gone(entry.record.node):
+            self._assign(entry, nominated)
         if entry.outcome is not Outcome.FIT:
             return False
         message = (
@@ -328,13 +326,8 @@ class QueueCycle:
 
     def _fits_now(self, entry: Entry) -> tuple[bool, bool]:
         """Are its quota and its places free, once all victims have left?"""
-        leaving = list({victim.member.uid: victim for victim in (*self.taken.values(), *entry.victims)}.values())
-        for victim in leaving:
-            victim.leave()
-        fits = entry.record.node.fits(entry.usage), self.state.topologies.fits(entry.uses)
-        for victim in leaving:
-            victim.come_back()
-        return fits
+        with self.taken.gone(entry.record.node, entry.victims):
+            return entry.record.node.fits(entry.usage), self.state.topologies.fits(entry.uses)
 
     def _waited_for(self, entry: Entry) -> Usage:
         """What a gang without candidates may keep others from taking while it waits."""
@@ -368,13 +361,13 @@ class QueueCycle:
         member.forget()  # once victims leave, every flavor deserves another look
         self._until_end(entry.record.node, entry.usage, entry.uses)
         if self.state.is_patient(entry):
-            self.taken.update({victim.member.uid: victim for victim in entry.victims})
+            self.taken.add(entry.victims)
             entry.back = back.PENDING_PREEMPTION
             self.state.note_preemption(entry, patient=True)
             return
         path = entry.record.node.path()
         for victim in entry.victims:
-            self.taken[victim.member.uid] = victim
+            self.taken.add([victim])
             if not victim.member.evicted:
                 message = eviction_message(
                     member.uid, member.terms.job_uid, victim.reason, path, victim.record.node.path()
