@@ -1,7 +1,7 @@
 """The webhooks' certificate by cert-manager: what an installation asks it for, instead of keeping one itself.
 
 Pure. Without an issuer of the administrator's, an authority of our own signs the certificate, so that a renewal changes
-nothing for the API server; cert-manager's injector tells it whom to trust.
+nothing for the API server; cert-manager's injector gives it the authority.
 """
 
 from __future__ import annotations

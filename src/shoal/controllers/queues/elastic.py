@@ -1,7 +1,7 @@
 """Workers of elastic jobs beyond what these were admitted with: let in when a plan says so, taken when it says so.
 
 The pods themselves are the record: one without the gate is granted and charged, one with the mark of leaving is deleted
-when its time is over, whoever leads then. Ray's autoscaler, or a user, says how many workers a cluster wants; nothing
+when its time is over, also by the next leader. Ray's autoscaler, or a user, says how many workers there are; nothing
 rewrites that here. A worker that is taken comes back as a new pod behind the gate, as a bid.
 """
 

@@ -1,7 +1,7 @@
 """Pods that elastic gangs have beyond what they were admitted with: each counts as a small gang of its own.
 
 Kept by `LineState`, worked out again from facts for every elastic gang that changed. As gangs of their own such pods
-hold room and quota, stand in nobody's way for longer than needed, and can be taken one by one with the same steps as
+hold room and quota, leave as soon as another gang needs those, and can be taken one by one with the same steps as
 any gang. Which of several equal pods is the surplus does not matter: those that are on their way out, then those that
 were it before.
 """

@@ -1,7 +1,7 @@
 """The answer to a question about logs that outlived their pods, under the asker's rights.
 
-Called by the desk. The right is that to the logs of the namespace's pods, as the API server knows it; without an asker
-whom admission recorded nothing is told: a log says more than a name.
+Called by the desk. The right is that to the logs of the namespace's pods, as the API server knows it; where
+admission recorded no asker nothing is told: a log says more than a name.
 """
 
 from __future__ import annotations
