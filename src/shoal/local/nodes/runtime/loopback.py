@@ -27,6 +27,7 @@ from shoal.local.nodes.sandbox.loopback import AUTOSCALER_METRICS, DASHBOARD_MET
 
 RAY_HOME, RAY_FILES = "/home/ray", "/tmp/ray"
 """Where an image of Ray has its user's home, and Ray its logs."""
+SUBMIT = "ray job submit"
 SHOWN = "/run/shoal"
 """Where a container with a root of its own finds what its `ray` command needs."""
 
@@ -55,12 +56,13 @@ def map_paths(
     message.touch()
     paths = [(mount["target"], _source(mount)) for mount in mounts]
     paths.append((container.get("terminationMessagePath") or "/dev/termination-log", str(message)))
-    if image.family == "ray":
-        paths += _own_directories(paths, home, rays, volumes)
-    paths = scripts.with_scripts(mounts, paths, volumes, directory)
+    own = _own_directories(paths, home, rays, volumes) if image.family == "ray" else []
+    paths = scripts.with_scripts(mounts, [*paths, *own], volumes, directory)
     plan.paths = paths
     plan.env.update(HOME=str(home), TMPDIR=str(temporary))
-    plan.argv = [mapped(word, paths) for word in plan.argv]
+    # What is sent to Ray runs in the head, which has a home and logs of its own.
+    named = [one for one in paths if one not in own] if SUBMIT in " ".join(plan.argv) else paths
+    plan.argv = [mapped(word, named) for word in plan.argv]
     plan.env = {name: mapped(value, paths) for name, value in plan.env.items()}
     plan.env["SHOAL_SCRATCH"] = str(rays)
     plan.cwd = mapped(plan.cwd, paths) if plan.cwd not in ("", "/", RAY_HOME) else str(home)
