@@ -76,6 +76,8 @@ RAY_JOB_V1ALPHA1 = Kind("ray.io", "v1alpha1", "RayJob", "rayjobs")
 RAY_SERVICE = Kind("ray.io", "v1", "RayService", "rayservices")
 RAY_CRON_JOB = Kind("ray.io", "v1", "RayCronJob", "raycronjobs")
 RAY = Kind("ray.k8s.io", "v1alpha1", "Ray", "rays")
+# OpenShift, where Ray dashboards are led to by Routes
+ROUTE = Kind("route.openshift.io", "v1", "Route", "routes")
 # Gateway API, for incremental upgrades of RayServices
 GATEWAY = Kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")

@@ -392,7 +392,7 @@ def parts_named(
         )
 
         async def run_ray(writes: Writes) -> None:
-            operator = ray.Operator(writes.client, ray_settings, writes=writes)
+            operator = ray.Operator(writes.client, await ray.as_served(writes.client, ray_settings), writes=writes)
             operators[:] = [operator]
             readiness.runs("ray", RunningPart(operator.ready.is_set, operator.caches.all, REQUIRED["ray"]))
             try:

@@ -143,5 +143,6 @@ def ray_settings(settings: LocalSettings) -> RaySettings:
         token_by_agent=True,
         mount_autoscaler_token=True,
         gang="on",
+        pod_resize=False,  # a process has no size that its node could change
         drain_workers=False,  # the node agent gives Ray a deadline of its own
     )

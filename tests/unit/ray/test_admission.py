@@ -104,7 +104,7 @@ BAD = {
     "in-place resizing": (
         kinds.RAY_CLUSTER,
         ray_cluster(metadata={"annotations": {"ray.io/ippr": "{}"}}),
-        "ray.io/ippr: pods are not resized in place yet",
+        "annotation ray.io/ippr",
         None,
     ),
 }

@@ -81,6 +81,10 @@ def headless_service(cluster: str) -> str:
     return f"{cluster}-headless"
 
 
+def route(cluster: str) -> str:
+    return checked_name(f"{cluster}-head-route")
+
+
 def ingress(cluster: str) -> str:
     return checked_name(f"{cluster}-head-ingress")
 

@@ -10,6 +10,9 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import msgspec
+
+from shoal.api import kinds
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.ray import metrics, names, view
@@ -24,6 +27,7 @@ from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.discovery import Discovery
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
@@ -222,6 +226,13 @@ def _asked(thing: Json) -> tuple[object, ...]:
         metadata.get("finalizers"),
         metadata.get("deletionTimestamp"),
     )
+
+
+async def as_served(client: Client, settings: RaySettings) -> RaySettings:
+    """The settings without what this API server cannot do."""
+    if settings.pod_resize and not await Discovery(client).has_subresource(kinds.POD, "resize"):
+        return msgspec.structs.replace(settings, pod_resize=False)
+    return settings
 
 
 async def run(

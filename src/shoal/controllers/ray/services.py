@@ -1,4 +1,4 @@
-"""The Services and the Ingress of a Ray cluster. Pure; called by the reconcilers of all Ray kinds."""
+"""The Services, the Ingress and the Route of a Ray cluster. Pure; called by the reconcilers of all Ray kinds."""
 
 from __future__ import annotations
 
@@ -109,15 +109,23 @@ def ingress(cluster: Json) -> Json:
         spec["ingressClassName"] = ingress_class
     if options.get("tls"):
         spec["tls"] = view.clone(options["tls"])
-    labels = {
-        names.CLUSTER: name,
-        names.IDENTIFIER: names.identifier(name, names.HEAD),
-        names.APP_NAME: names.APP,
-        names.CREATED_BY: names.OPERATOR,
-    }
-    metadata = _metadata(cluster, names.ingress(name), labels)
+    metadata = _metadata(cluster, names.ingress(name), _entrance_labels(cluster))
     metadata["annotations"] = annotations
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
+
+
+def route(cluster: Json) -> Json:
+    """What stands for the Ingress on OpenShift; without a host the router chooses one."""
+    options = view.head(cluster).get("ingressOptions") or {}
+    spec: Json = {
+        "to": {"kind": "Service", "name": view.head_service_name(cluster), "weight": 100},
+        "port": {"targetPort": view.dashboard_port(cluster)},
+        "wildcardPolicy": "None",
+    }
+    spec.update({field: options[field] for field in ("host", "path") if options.get(field)})
+    metadata = _metadata(cluster, names.route(view.name(cluster)), _entrance_labels(cluster))
+    metadata["annotations"] = dict(view.annotations_of(cluster))
+    return {"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": metadata, "spec": spec}
 
 
 def job_head_service(job: Json, cluster: Json, settings: RaySettings) -> Json:
@@ -157,6 +165,16 @@ def _head_labels(cluster: Json) -> dict[str, str]:
         names.NODE_TYPE: names.HEAD,
         names.IDENTIFIER: names.identifier(name, names.HEAD),
         names.APP_NAME: template_labels.get(names.APP_NAME) or names.APP,
+        names.CREATED_BY: names.OPERATOR,
+    }
+
+
+def _entrance_labels(cluster: Json) -> dict[str, str]:
+    name = view.name(cluster)
+    return {
+        names.CLUSTER: name,
+        names.IDENTIFIER: names.identifier(name, names.HEAD),
+        names.APP_NAME: names.APP,
         names.CREATED_BY: names.OPERATOR,
     }
 

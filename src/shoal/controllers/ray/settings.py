@@ -67,6 +67,11 @@ class RaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Give the head pod a name without a random part (KubeRay: ENABLE_DETERMINISTIC_HEAD_POD_NAME)."""
     head_cluster_ip: bool = False
     """Give the head Service a cluster IP (KubeRay: ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE)."""
+    ingress_on_openshift: bool = False
+    """Lead to dashboards by Ingresses on OpenShift, too, not by Routes (KubeRay: USE_INGRESS_ON_OPENSHIFT)."""
+    pod_resize: bool = True
+    """Ray's autoscaler may resize pods in place (annotation `ray.io/ippr`); `shoal controller` turns it off where the
+    API server has no `pods/resize`, `shoal up` always."""
     random_pod_delete: bool = False
     """Delete workers beyond the wanted number although Ray's autoscaler is on (KubeRay: ENABLE_RANDOM_POD_DELETE)."""
     redis_cleanup: bool = True
@@ -166,6 +171,7 @@ def from_environment(environment: Mapping[str, str], gates: Mapping[str, bool] |
         inject_wait_for_head=_on(environment, "ENABLE_INIT_CONTAINER_INJECTION", True),
         fixed_head_name=_on(environment, "ENABLE_DETERMINISTIC_HEAD_POD_NAME", False),
         head_cluster_ip=_on(environment, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", False),
+        ingress_on_openshift=_on(environment, "USE_INGRESS_ON_OPENSHIFT", False),
         random_pod_delete=_on(environment, "ENABLE_RANDOM_POD_DELETE", False),
         redis_cleanup=_on(environment, "ENABLE_GCS_FT_REDIS_CLEANUP", True),
         delete_finished_rayjob=_on(environment, "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES", False),

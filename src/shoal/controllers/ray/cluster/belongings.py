@@ -1,4 +1,4 @@
-"""What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, certificates, Ingress, claim.
+"""What a Ray cluster needs besides pods: Services, the autoscaler's identity, token, certificates, entrance, claim.
 
 Called by the cluster reconciler before it touches pods. Services and tokens are compared on every pass (they are
 cached); the rest is made once per generation and looked at again every five minutes, so that what a user deletes
@@ -22,6 +22,7 @@ from shoal.controllers.ray.settings import NETWORK_POLICY, RaySettings
 from shoal.controllers.ray.waits import sooner
 from shoal.kube.cache import Cache
 from shoal.kube.clock import Clock
+from shoal.kube.discovery import Discovery
 from shoal.kube.errors import ApiError, NotFound
 from shoal.kube.events import Recorder
 
@@ -48,6 +49,7 @@ class Belongings:
         self._writer, self._caches, self._recorder, self._settings = writer, caches, recorder, settings
         self._clock = clock
         self._made: dict[str, _Made] = {}
+        self._kinds = Discovery(writer.client)
         self._certificates = ClusterCertificates(writer, caches, recorder, settings, clock)
 
     async def ensure(self, cluster: Json) -> float | None:
@@ -161,19 +163,33 @@ class Belongings:
         await self._follow_part(cluster, kinds.ROLE_BINDING, autoscaler.role_binding(cluster), "subjects", again)
 
     async def _ingress(self, cluster: Json, made: _Made, again: bool) -> None:
-        """One that is no longer asked for goes: it leads to a dashboard."""
-        wanted = services.ingress(cluster)
-        if view.head(cluster).get("enableIngress") is True:
+        """The Ingress, or on OpenShift the Route. One that is no longer asked for goes: it leads to a dashboard."""
+        asked = view.head(cluster).get("enableIngress") is True
+        if not asked and not made.ingress and (made.generation >= 0 or view.generation(cluster) <= 1):
+            return
+        kind = await self._entrance_kind()
+        wanted = services.route(cluster) if kind == kinds.ROUTE else services.ingress(cluster)
+        if asked and kind == kinds.ROUTE:
+            await self._follow_part(cluster, kind, wanted, "spec", again)
+            made.ingress = True
+        elif asked:
             wanted["spec"] = {"tls": None, "ingressClassName": None, **wanted["spec"]}  # null takes out what was there
             wanted["spec"]["rules"] = [{"host": None, **rule} for rule in wanted["spec"]["rules"]]
             await self._follow_part(cluster, kinds.INGRESS, wanted, "spec", again)
             made.ingress = True
-        elif made.ingress or (made.generation < 0 and view.generation(cluster) > 1):
-            held = await self._stored(kinds.INGRESS, view.name(wanted), view.namespace(wanted))
+        else:
+            held = await self._stored(kind, view.name(wanted), view.namespace(wanted))
             if held is not None and owned_by(held, cluster):
-                await self._writer.delete(kinds.INGRESS, held)
-                self._recorder.event(cluster, "Normal", "DeletedIngress", f"Deleted Ingress {view.name(wanted)}")
+                await self._writer.delete(kind, held)
+                told = f"Deleted {kind.kind} {view.name(wanted)}"
+                self._recorder.event(cluster, "Normal", f"Deleted{kind.kind}", told)
             made.ingress = False
+
+    async def _entrance_kind(self) -> Kind:
+        """Routes where the server has them, which is asked again as long as it has not."""
+        if self._settings.ingress_on_openshift:
+            return kinds.INGRESS
+        return await self._kinds.kind_of(kinds.ROUTE.api_version, kinds.ROUTE.kind) or kinds.INGRESS
 
     async def _open_up(self, cluster: Json, wanted: set[str]) -> None:
         """A policy that is no longer asked for goes: it keeps others out."""

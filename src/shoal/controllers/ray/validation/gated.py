@@ -13,6 +13,7 @@ from shoal.controllers.ray.pods.history import problems_of_history
 from shoal.controllers.ray.pods.tls import problems_of_tls
 from shoal.controllers.ray.settings import HISTORY_SERVER, MUTUAL_TLS, NETWORK_POLICY, RaySettings
 from shoal.controllers.ray.validation.extras import needs_gate, problems_of_network_policy
+from shoal.controllers.ray.validation.resize import problems_of_resize
 
 _GATED = (
     ("networkPolicy", NETWORK_POLICY, problems_of_network_policy),
@@ -31,4 +32,4 @@ def problems_of_gated(cluster: Json, settings: RaySettings) -> Iterator[str]:
         else:
             yield from problems(cluster)
     if view.annotations_of(cluster).get(names.RESIZE):
-        yield f"annotation {names.RESIZE}: pods are not resized in place yet; remove it"
+        yield from problems_of_resize(cluster, settings)
