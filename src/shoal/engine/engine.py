@@ -56,24 +56,27 @@ class Engine:
 
     def update(self, fact: Fact | QueueFact) -> None:
         """A fact is new or has changed. Telling the same again costs next to nothing."""
-        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
+        if isinstance(fact, Gang):
+            if fact.dialect == "kueue":
+                self._queues.kueue.update(fact)
+                fact = self._queues.in_line(fact)
+        elif isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
             self._queues.update(fact)
             return
-        if isinstance(fact, (Namespace, NodeFact, PodFact)):
-            self._queues.update(fact)
-        if isinstance(fact, Gang) and fact.dialect == "kueue":
-            self._queues.update(fact)
-            fact = self._queues.in_line(fact)
+        elif isinstance(fact, (PodFact, NodeFact, Namespace)):
+            self._queues.kueue.update(fact)
         self._state.update(fact)
 
     def remove(self, key: str) -> None:
         """A fact is gone; `key` as `model.key_of` or `queues.queue_key` gives it. Unknown keys are ignored."""
         gang = self._state.gangs.get(key)
-        if gang is not None and gang.dialect == "kueue":
+        if gang is None:
+            self._queues.remove_place(key)
+            if self._queues.remove(key):
+                return
+        elif gang.dialect == "kueue":
             self._queues.kueue.remove(gang)
-        self._queues.remove_place(key)
-        if gang is not None or not self._queues.remove(key):
-            self._state.remove(key)
+        self._state.remove(key)
 
     def plan(self, now: int) -> Plan:
         """Decide at this moment. The decisions are assumed carried out until facts say otherwise."""

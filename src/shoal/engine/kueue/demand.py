@@ -28,6 +28,9 @@ class Constraints(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...]
 
 
+NO_CONSTRAINTS = Constraints({}, None, ())
+
+
 class PodDemand(msgspec.Struct, frozen=True):
     """One pod set: how many pods still need quota, and what one of them asks for."""
 
@@ -130,14 +133,20 @@ class QueueMember:
 
 
 def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
-    count = max(0, pod_set.count - terms.reclaimable.get(pod_set.name, 0))
-    negative = sorted(name for name, each in pod_set.requests.items() if each < 0)
-    if pod_set.count < 0 or negative:
+    count = pod_set.count
+    if count < 0 or (pod_set.requests and min(pod_set.requests.values()) < 0):
+        negative = sorted(name for name, each in pod_set.requests.items() if each < 0)
         raise BadInput(f"pod set {pod_set.name}: {', '.join(negative) or 'count'} must not be negative")
+    if terms.reclaimable:
+        count = max(0, count - terms.reclaimable.get(pod_set.name, 0))
     least = count if pod_set.min_count is None else min(count, pod_set.min_count)
+    constraints = NO_CONSTRAINTS
+    if pod_set.node_selector or pod_set.affinity or pod_set.tolerations:
+        constraints = Constraints(pod_set.node_selector, parse_node_terms(pod_set.affinity), pod_set.tolerations)
+    if not pod_set.topology_request:
+        return PodDemand(pod_set.name, count, least, pod_set.requests, constraints)
     group = pod_set.topology_request.get("podSetGroupName") or ""
-    constraints = Constraints(pod_set.node_selector, parse_node_terms(pod_set.affinity), pod_set.tolerations)
-    wish = read_wish(pod_set.topology_request) if pod_set.topology_request else NO_WISH
+    wish = read_wish(pod_set.topology_request)
     return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group), wish=wish)
 
 

@@ -63,6 +63,10 @@ class Kueue:
         match fact:
             case Gang():
                 self.register.update_gang(fact)
+            case PodFact():
+                self.register.places_changed(self.state.topologies.update_pod(fact))
+            case NodeFact():
+                self.register.places_changed(self.state.topologies.update_node(fact))
             case ClusterQueue():
                 self.register.update_cluster_queue(fact)
             case Cohort():
@@ -75,10 +79,6 @@ class Kueue:
                 self.register.update_namespace(fact.name, fact.labels)
             case TopologyFact():
                 self.register.update_topology(fact)
-            case NodeFact():
-                self.register.places_changed(self.state.topologies.update_node(fact))
-            case PodFact():
-                self.register.places_changed(self.state.topologies.update_pod(fact))
 
     def remove(self, fact: KueueFact) -> None:
         """Withdraw a fact; only its name counts."""

@@ -7,17 +7,16 @@ equal gangs is worked out once (`known`, by queue and shape); every one of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from shoal.engine.kueue.cycle.placing import PlacingStep
+from shoal.engine.kueue.cycle.placing import placing_step
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import WAITING_FOR_CLUSTERS, Wait, bounded
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.flavors.assign import Search
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
+from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.preemption.preempt import Preemptor
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
 BEHIND = "Workload is pending evaluation in the scheduling queue"
 
@@ -29,11 +28,20 @@ class Known:
         self.waits: dict[tuple[str, str], Wait] = {}
         """By queue and shape."""
         self._heads: dict[str, str] = {}
+        self._reaches: dict[QuotaTreeNode, tuple[int, Reach]] = {}
 
     def is_head(self, member: QueueMember, record: QueueRecord) -> bool:
         if record.name not in self._heads:
             self._heads[record.name] = min(record.waiting.everyone(), key=lambda one: one.order).uid
         return self._heads[record.name] == member.uid
+
+    def reach(self, record: QueueRecord, state: QueueState) -> Reach:
+        """What gangs of its tree could get, worked out once for all of them."""
+        root = record.node.root()
+        found = self._reaches.get(root)
+        if found is None or found[0] != root.generation:
+            found = self._reaches[root] = (root.generation, Reach(state.records, state.settings))
+        return found[1]
 
 
 def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now: int, known: Known) -> Wait | None:
@@ -50,7 +58,7 @@ def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now
         return _wait(member, record, "PendingEvaluation", f"{BEHIND}: others in ClusterQueue {record.name} go first")
     key = (record.name, member.shape)
     if key not in known.waits:
-        known.waits[key] = _judged(member, record, state, now)
+        known.waits[key] = _judged(member, record, state, now, known)
     found = known.waits[key]
     return Wait(
         gang=member.key, uid=member.uid, cluster_queue=record.name, reason=found.reason, message=found.message,
@@ -58,9 +66,9 @@ def why_waiting(member: QueueMember, record: QueueRecord, state: QueueState, now
     )  # fmt: skip
 
 
-def _judged(member: QueueMember, record: QueueRecord, state: QueueState, now: int) -> Wait:
-    with _rooms_kept(record, state):
-        found, evicts = _searched(member, record, state, now)
+def _judged(member: QueueMember, record: QueueRecord, state: QueueState, now: int, known: Known) -> Wait:
+    with state.rooms_kept(record.node.root()):
+        found, evicts = _searched(member, record, state, now, known.reach(record, state))
     if evicts or found.outcome is Outcome.FIT:
         return _wait(member, record, "PendingEvaluation", BEHIND)
     made = _wait(member, record, found.reason or WAITING_FOR_QUOTA, found.message or BEHIND)
@@ -70,27 +78,21 @@ def _judged(member: QueueMember, record: QueueRecord, state: QueueState, now: in
     )  # fmt: skip
 
 
-def _searched(member: QueueMember, record: QueueRecord, state: QueueState, now: int) -> tuple[Assignment, bool]:
+def _searched(
+    member: QueueMember, record: QueueRecord, state: QueueState, now: int, reach: Reach
+) -> tuple[Assignment, bool]:
     """As a cycle would look at it, from the first flavor; and whether others would have to leave for it."""
     preemptor = Preemptor(state.records, state.settings, spared=state.spared_by)
     memory, member.memory = member.memory, None
-    search = Search(
-        member, record.fact, record.groups, record.node, state.flavors, state.settings, preemptor.oracle(member, now)
-    )
-    step = search.placing = PlacingStep(member, record, state.settings)
+    oracle = preemptor.oracle(member, now, reach)
+    search = Search(member, record.fact, record.groups, record.node, state.flavors, state.settings, oracle)
+    placing = search.placing = placing_step(member, record, state.settings)
     found = search.run()
     member.memory = memory
     if found.outcome is not Outcome.PREEMPT:
         return found, False
-    placeable = step.placeable(found)
-    return found, bool(preemptor.find_victims(member, found.usage, found.needing_room, now, placeable=placeable))
-
-
-@contextmanager
-def _rooms_kept(record: QueueRecord, state: QueueState) -> Iterator[None]:
-    """With the room that is kept for preemptors counted as taken."""
-    with state.rooms_kept(record.node.root()):
-        yield
+    placeable = placing.placeable(found) if placing is not None else None
+    return found, bool(preemptor.find_victims(member, found.usage, found.needing_room, now, reach, placeable))
 
 
 def _wait(member: QueueMember, record: QueueRecord, reason: str, message: str) -> Wait:

@@ -82,9 +82,9 @@ class Cycle:
 
     def _reconsider(self) -> None:
         state = self.state
-        for gang_class in state.classes_helped(state.ledger.room.take_helped()):
-            if state.could_fit(gang_class):
-                state.waiting.reconsider(gang_class)
+        helped = state.classes_helped(state.ledger.room.take_helped())
+        for gang_class in helped if state.may_make_room else state.with_enough_nodes(helped):
+            state.waiting.reconsider(gang_class)
         self.waits += state.quota_index.opened(state.forest.take_freed())
         if state.policy.strict or state.settings.head_hold:
             while self.waits:  # the gang at the front is looked at before all others
@@ -379,7 +379,7 @@ class Cycle:
 
     def _set_inadmissible(self, gang_class: GangClass) -> None:
         state = self.state
-        front = next(state.waiting.members(gang_class), None)
+        front = next(state.waiting.members(gang_class), None) if gang_class.reason == "quota" else None
         if front is not None and state.index_by_quota(gang_class, state.by_uid(front)):
             state.watchers.pop(gang_class, None)
             state.waiting.set_inadmissible(gang_class)

@@ -20,7 +20,6 @@ from shoal.engine.line.surplus import PREFIX, surplus_uid
 from shoal.engine.model import (
     Explanation,
     Gang,
-    Namespace,
     NodeFact,
     Plan,
     PodFact,
@@ -55,9 +54,8 @@ class Queues:
         """UIDs of elastic gangs that are charged something else beyond their admission since the last look."""
         self._owners: dict[str, str] = {}
 
-    def update(self, fact: QueueFact | Namespace | Gang | NodeFact | PodFact) -> None:
-        if isinstance(fact, (ClusterQueue, Cohort, LocalQueue, Flavor, TopologyFact)):
-            self.facts[queue_key(fact)] = fact
+    def update(self, fact: QueueFact) -> None:
+        self.facts[queue_key(fact)] = fact
         self.kueue.update(fact)
 
     def current_facts(self) -> Iterator[QueueFact]:

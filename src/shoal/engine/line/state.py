@@ -200,6 +200,8 @@ class LineState:
 
     def note_obtaining(self, gang: Gang) -> None:
         """Nodes asked for on behalf of a gang that waits count as taken from their pool."""
+        if not gang.obtaining and gang.uid not in self.pools.asked:
+            return
         asked = gang.obtaining if wants_room(gang) else {}
         if asked == self.pools.asked.get(gang.uid, {}):
             return
@@ -248,7 +250,8 @@ class LineState:
         problem = self._problem_of(gang)
         if problem:
             gang = msgspec.structs.replace(gang, pod_sets=()) if gang.state in HOLDS else gang
-        self.surplus.note(gang)
+        if gang.elastic or self.surplus.elastic:
+            self.surplus.note(gang)
         self._count(gang)
         self.ledger.set_gang(gang)
         self.note_obtaining(gang)
@@ -282,7 +285,8 @@ class LineState:
     def drop(self, gang: Gang) -> None:
         self.surplus.forget(gang.uid)
         self._uncount(gang)
-        self.note_obtaining(msgspec.structs.replace(gang, obtaining={}))
+        if gang.uid in self.pools.asked:
+            self.note_obtaining(msgspec.structs.replace(gang, obtaining={}))
         del self.gangs[gang.key]
         self.keys.pop(gang.uid, None)
         self._checked.pop(gang.uid, None)
@@ -465,9 +469,10 @@ class LineState:
                 self.classes_of_row.pop(row, None)
 
     def signature(self, gang: Gang, alone: str = "") -> Signature:
-        shapes = tuple((shape_of(pod_set, gang.node_selector), pod_set.count) for pod_set in gang.pod_sets)
+        shapes = tuple([(shape_of(pod_set, gang.node_selector), pod_set.count) for pod_set in gang.pod_sets])
         company = None
-        if any(key != "nodeAffinity" for pod_set in gang.pod_sets for key in pod_set.affinity):
+        choosy = [pod_set.affinity for pod_set in gang.pod_sets if pod_set.affinity]
+        if choosy and any(key != "nodeAffinity" for affinity in choosy for key in affinity):
             company = (
                 gang.namespace,
                 msgspec.json.encode([[pod_set.affinity, pod_set.labels] for pod_set in gang.pod_sets], order="sorted"),
@@ -493,22 +498,29 @@ class LineState:
             around |= classes
         return [gang_class for gang_class in around if gang_class in short]
 
-    def could_fit(self, gang_class: GangClass) -> bool:
-        """Does every pod set, taken alone, have enough nodes? Cheap, and never wrongly no."""
-        if self.settings.preemption or self.surplus.owners or (self.pools.facts and self.pools.any_left):
-            return True  # others may yet be made to leave, or nodes to come
-        totals = self.ledger.room.totals
-        for row, count in self._rows[gang_class]:  # noqa: SIM110 - asked very often
-            if totals[row] < count:
-                return False
-        return True
+    @property
+    def may_make_room(self) -> bool:
+        """Others may yet be made to leave, or nodes to come."""
+        return bool(self.settings.preemption or self.surplus.owners or (self.pools.facts and self.pools.any_left))
+
+    def with_enough_nodes(self, classes: Iterable[GangClass]) -> list[GangClass]:
+        """Those of which every pod set, taken alone, has enough nodes. Cheap, and never wrongly without one."""
+        totals, rows = self.ledger.room.totals, self._rows
+        found = []
+        for gang_class in classes:
+            for row, count in rows[gang_class]:
+                if totals[row] < count:
+                    break
+            else:
+                found.append(gang_class)
+        return found
 
     def surely_unfit(self, gang_class: GangClass) -> bool:
         """Known without placing anything: nothing but nodes decides, and some pod set has too few of them."""
         signature = gang_class.signature
         if signature.supply != "fit" or signature.company is not None or signature.alone:
             return False
-        return not self.could_fit(gang_class)
+        return not self.may_make_room and not self.with_enough_nodes((gang_class,))
 
     def index_by_quota(self, gang_class: GangClass, gang: Gang) -> bool:
         """Index a class that quota refused by what it waits for. False: it has to watch for itself."""

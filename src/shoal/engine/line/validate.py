@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.engine.model import Gang, NodeFact, NodePool, PodFact
+from shoal.engine.model import Gang, NodeFact, NodePool, PodFact, PodSet
 from shoal.engine.nodes.affinity import company_of
 from shoal.engine.nodes.shape import shape_of
 from shoal.errors import BadInput
@@ -20,23 +20,28 @@ def gang_problem(gang: Gang) -> str:
         return gang.problem
     seen: set[str] = set()
     for pod_set in gang.pod_sets:
-        where = f"{gang.key}: pod set {pod_set.name!r}"
         if pod_set.name in seen:
-            return f"{where} appears twice; give each pod set a name of its own"
+            return f"{_where(gang, pod_set)} appears twice; give each pod set a name of its own"
         seen.add(pod_set.name)
         if not 0 <= pod_set.count <= LARGEST_COUNT:
-            return f"{where} has a count of {pod_set.count}; use 0 to {LARGEST_COUNT}"
+            return f"{_where(gang, pod_set)} has a count of {pod_set.count}; use 0 to {LARGEST_COUNT}"
         if pod_set.min_count is not None and not 0 <= pod_set.min_count <= pod_set.count:
-            return f"{where} has a minimum of {pod_set.min_count}; use 0 to its count of {pod_set.count}"
+            least, most = pod_set.min_count, pod_set.count
+            return f"{_where(gang, pod_set)} has a minimum of {least}; use 0 to its count of {most}"
         bad = _negative(pod_set.requests)
         if bad:
-            return f"{where} requests {bad}; use an amount of 0 or more"
+            return f"{_where(gang, pod_set)} requests {bad}; use an amount of 0 or more"
         try:
             shape_of(pod_set, gang.node_selector)
-            company_of(pod_set, gang.namespace)
+            if pod_set.affinity:
+                company_of(pod_set, gang.namespace)
         except BadInput as error:
-            return f"{where}: {error}"
+            return f"{_where(gang, pod_set)}: {error}"
     return ""
+
+
+def _where(gang: Gang, pod_set: PodSet) -> str:
+    return f"{gang.key}: pod set {pod_set.name!r}"
 
 
 def node_problem(node: NodeFact) -> str:

@@ -152,6 +152,8 @@ def parse_selector(stanza: Any, where: str) -> Selector:
 
 def parse_node_terms(affinity: Mapping[str, Any]) -> tuple[NodeTerm, ...] | None:
     """The required node affinity of a pod: terms of which one must match, or None when nothing is required."""
+    if affinity == {}:
+        return None
     where = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
     node = _mapping(_mapping(affinity, "affinity").get("nodeAffinity") or {}, "affinity.nodeAffinity")
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution")

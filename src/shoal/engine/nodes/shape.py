@@ -46,7 +46,9 @@ def _shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None) -> Shape
     requests["pods"] = 1
     return Shape(
         tuple(sorted(requests.items())),
-        tuple(sorted({**(node_selector or {}), **pod_set.node_selector}.items())),
+        tuple(sorted({**(node_selector or {}), **pod_set.node_selector}.items()))
+        if node_selector or pod_set.node_selector
+        else (),
         parse_node_terms(pod_set.affinity) if pod_set.affinity else None,
         pod_set.tolerations,
         pod_set.host_ports,

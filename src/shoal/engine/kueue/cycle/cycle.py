@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
-from shoal.engine.kueue.cycle.placing import PlacingStep, topologies_matter
+from shoal.engine.kueue.cycle.placing import placing_step
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
@@ -27,10 +29,10 @@ from shoal.engine.kueue.decisions import (
     bounded,
     eviction_message,
 )
-from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.demand import QueueMember, charge_of
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assign import Search
-from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, PodSetChoice, shortfalls_of
+from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA, Assignment, Outcome, shortfalls_of
 from shoal.engine.kueue.flavors.shrink import least_reduction
 from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.index.waits_for import WaitsFor
@@ -59,6 +61,8 @@ class QueueCycle:
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
         self.borrowed_room: list[tuple[QuotaTreeNode, Usage, Uses]] = []
         """Usage that counts only until the end of this cycle."""
+        self.reach = Reach(state.records, state.settings)
+        """What gangs could get before any is served, beside what is kept for others."""
         self.kept: dict[str, tuple[FreedQuota, Usage]] = {}
         """By UID of a preemptor: what is kept for it, in the trees until it is served."""
         self.reserved: list[Reserve] = []
@@ -172,25 +176,27 @@ class QueueCycle:
         member, record = entry.member, entry.record
         if member.memory is not None and self._is_outdated(member, record):
             member.forget()
-        quick = nominated is None and not member.flavors_remain and member.uid not in self.state.rooms
-        if quick and not topologies_matter(member, record, self.settings):
+        placing = placing_step(member, record, self.settings)
+        as_begun = nominated is None and member.uid not in self.state.rooms
+        if as_begun and placing is None and not member.flavors_remain:
             waits_for = record.waits_for(member, self.state.flavors, self.settings)
-            fits = Reach(self.state.records, self.settings).fit(record, waits_for, member.priority)
+            fits = self.reach.fit(record, waits_for, member.priority)
             if fits is not None:
                 self._note(entry, fits, [])
                 return
-        oracle = self.preemptor.oracle(member, self.now)
+        reach = self.reach if as_begun else Reach(self.state.records, self.settings)
+        oracle = self.preemptor.oracle(member, self.now, reach)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
         search.nominated = nominated
-        search.placing = PlacingStep(member, record, self.settings)
+        search.placing = placing
         whole = search.run()
-        victims = self._victims(member, whole)
+        victims = self._victims(member, whole, reach)
         stuck = not victims and whole.outcome is not Outcome.FIT
         if stuck and member.flavors_remain and not whole.flavors_remain and self.rules.looks_at_all_flavors:
-            smaller = self._shrink(member, search)  # on the flavors behind, before all of them are looked at again
-            whole, victims = smaller or self._from_the_start(member, search, whole)
+            smaller = self._shrink(member, search, reach)  # on the flavors behind, before all are looked at again
+            whole, victims = smaller or self._from_the_start(member, search, whole, reach)
         if whole.outcome is not Outcome.FIT and not victims:
-            whole, victims = self._shrink(member, search) or (whole, victims)
+            whole, victims = self._shrink(member, search, reach) or (whole, victims)
         self._note(entry, whole, victims)
 
     def _is_outdated(self, member: QueueMember, record: QueueRecord) -> bool:
@@ -202,7 +208,8 @@ class QueueCycle:
 
     def _note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
         if assignment.outcome is Outcome.PREEMPT:
-            assignment = PlacingStep(entry.member, entry.record, self.settings).with_victims(assignment, victims)
+            placing = placing_step(entry.member, entry.record, self.settings)
+            assignment = assignment if placing is None else placing.with_victims(assignment, victims)
         entry.assignment, entry.victims = assignment, victims
         entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member = entry.member
@@ -210,34 +217,35 @@ class QueueCycle:
         member.memory_generation, member.memory_cycle = entry.record.freed, self.number
 
     def _from_the_start(
-        self, member: QueueMember, search: Search, resumed: Assignment
+        self, member: QueueMember, search: Search, resumed: Assignment, reach: Reach
     ) -> tuple[Assignment, list[Victim]]:
         """Scans that went on from where the last one stopped came to the end and found nothing. As Kueue that is it;
         but what was passed over then may do now, so look at all flavors once before giving up."""
         member.forget()
         whole = search.run()
-        victims = self._victims(member, whole)
+        victims = self._victims(member, whole, reach)
         better = victims or whole.flavors_remain or whole.outcome is Outcome.FIT
         return (whole, victims) if better else (resumed, [])
 
-    def _shrink(self, member: QueueMember, search: Search) -> tuple[Assignment, list[Victim]] | None:
+    def _shrink(self, member: QueueMember, search: Search, reach: Reach) -> tuple[Assignment, list[Victim]] | None:
         if not self.settings.partial_admission or not member.may_shrink:
             return None
 
         def attempt(counts: list[int]) -> tuple[Assignment, list[Victim]] | None:
             assignment = search.run(counts)
-            victims = self._victims(member, assignment)
+            victims = self._victims(member, assignment, reach)
             return (assignment, victims) if victims or assignment.outcome is Outcome.FIT else None
 
         counts = [demand.count for demand in member.demands]
         return least_reduction(counts, [demand.least for demand in member.demands], attempt)
 
-    def _victims(self, member: QueueMember, assignment: Assignment) -> list[Victim]:
+    def _victims(self, member: QueueMember, assignment: Assignment, reach: Reach) -> list[Victim]:
         if assignment.outcome is not Outcome.PREEMPT:
             return []
-        placeable = PlacingStep(member, self.state.records[member.queue], self.settings).placeable(assignment)
+        placing = placing_step(member, self.state.records[member.queue], self.settings)
+        placeable = placing.placeable(assignment) if placing is not None else None
         return self.preemptor.find_victims(
-            member, assignment.usage, assignment.needing_room, self.now, placeable=placeable
+            member, assignment.usage, assignment.needing_room, self.now, reach, placeable
         )
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
@@ -410,10 +418,13 @@ class QueueCycle:
         if self._waits_for_surplus(entry):
             return
         replaced = entry.member.replaced
-        there = {part.name: part for part in replaced.assignment} if replaced is not None else {}
-        assignment = tuple([_assigned(part, there.get(part.name)) for part in entry.assignment.pod_sets])
+        assignment, charge = entry.assignment.given, entry.assignment.charge
+        if replaced is not None:
+            there = {part.name: part for part in replaced.assignment}
+            assignment = tuple([_grown(part, there.get(part.name)) for part in assignment])
+            charge = charge_of(assignment)
         entry.admitted = True
-        self.state.note_reservation(entry, assignment, self.now)
+        self.state.note_reservation(entry, assignment, charge, self.now)
         self.reserved.append(
             Reserve(
                 gang=entry.member.key,
@@ -436,19 +447,12 @@ class QueueCycle:
         )
 
 
-def _assigned(part: PodSetChoice, there: PodSetAssignment | None) -> PodSetAssignment:
+def _grown(part: PodSetAssignment, there: PodSetAssignment | None) -> PodSetAssignment:
     """What a pod set was given, with what the slice it replaces has."""
-    usage = {name: part.requests[name] for name in sorted(part.choices)}
-    if there is not None:
-        usage = {name: amount + there.usage.get(name, 0) for name, amount in usage.items()}
-    return PodSetAssignment(
-        name=part.name,
-        count=part.count + (there.count if there is not None else 0),
-        flavors={name: choice.flavor for name, choice in sorted(part.choices.items())},
-        usage=usage,
-        topology=part.topology,
-        delayed_topology=part.delayed,
-    )
+    if there is None:
+        return part
+    usage = {name: amount + there.usage.get(name, 0) for name, amount in part.usage.items()}
+    return msgspec.structs.replace(part, count=part.count + there.count, usage=usage)
 
 
 def send_back(entry: Entry, record: QueueRecord, waits_for: WaitsFor | None, rules: Rules) -> None:

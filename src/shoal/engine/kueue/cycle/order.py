@@ -33,13 +33,18 @@ def fair_order(entries: list[Entry], first: First, prefers_lenders: bool) -> Ite
             yield from left
             continue
         waiting = {entry.record.name: entry for entry in left}
+        seats: dict[str, _Seat] = {}
         while waiting:
-            seats = {name: _Seat(entry, first(entry)) for name, entry in waiting.items()}
+            for name, entry in waiting.items():
+                if name not in seats:
+                    seats[name] = _Seat(entry, first(entry))
             winner = _winner(root, seats, prefers_lenders)
             if winner is None:
                 return
             del waiting[winner.entry.record.name]
             yield winner.entry
+            # What one queue is given changes the shares of cohorts above it; those below the root itself stay.
+            seats = {name: seats[name] for name in waiting if seats[name].entry.record.node.parent is root}
 
 
 class _Seat:

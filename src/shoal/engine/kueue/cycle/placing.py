@@ -34,6 +34,11 @@ def topologies_matter(member: QueueMember, record: QueueRecord, settings: KueueS
     return member.wishes or (bool(with_topology) and not with_topology.isdisjoint(record.flavors))
 
 
+def placing_step(member: QueueMember, record: QueueRecord, settings: KueueSettings) -> PlacingStep | None:
+    """None: topologies have no say in it, and it pays nothing for them."""
+    return PlacingStep(member, record, settings) if topologies_matter(member, record, settings) else None
+
+
 class PlacingStep:
     """For one head in one cluster queue."""
 

@@ -28,12 +28,13 @@ class QueuePlanner:
     def __init__(self, state: QueueState, register: Register) -> None:
         self.state = state
         self.register = register
+        self.heads = state.heads
         self.cycles = 0
         self._since = 0
 
     def cycle(self) -> QueueDecisions:
         """Exactly one cycle with one head per cluster queue."""
-        heads = self.state.heads.heads(again=True)
+        heads = self.heads.heads(again=True)
         return self._run(heads)[0]
 
     def settle(self) -> QueueDecisions:
@@ -51,7 +52,7 @@ class QueuePlanner:
         displaced: dict[str, Displace] = {}
         shed: dict[str, Shed] = {}
         for _ in range(MOST_CYCLES):
-            heads = self.state.heads.heads()
+            heads = self.heads.heads()
             if not heads and (not first or not self.state.needing_places):
                 break
             first = False
@@ -136,7 +137,7 @@ class QueuePlanner:
                     state.give_up_room(member.uid)
             self._make_way(record, member)
             if entry.back == back.PENDING_PREEMPTION and state.rules.keeps_room:
-                state.heads.pause(record)  # before a victim leaves it has nothing new to decide
+                self.heads.pause(record)  # before a victim leaves it has nothing new to decide
         return decisions, judged
 
     def _make_way(self, record: QueueRecord, member: QueueMember) -> None:
@@ -162,7 +163,7 @@ class QueuePlanner:
             if (scanning and self._give_up_scanning(entries)) or self._let_others_pass(entries):
                 idle[tree] = 0  # others of their queues have their turn now
             else:
-                self.state.heads.rest([entry.record for entry in entries])
+                self.heads.rest([entry.record for entry in entries])
 
     def _give_up_scanning(self, entries: list[Entry]) -> bool:
         """Set those aside who go round their flavors without finding what they need; strict heads keep their place."""

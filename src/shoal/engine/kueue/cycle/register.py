@@ -29,6 +29,7 @@ HOLDING = ("reserved", "admitted", "stopping")
 class Register:
     def __init__(self, state: QueueState) -> None:
         self.state = state
+        self.heads = state.heads
         self.members: dict[str, QueueMember] = {}
         """Every gang that is not finished, by key."""
         self.local_queues: dict[QueueKey, LocalQueue] = state.local_queues
@@ -133,7 +134,7 @@ class Register:
             record.confirm(member)
             if record.comes_to_another_turn(member, known.reserved_at):
                 self.state.forest.bump(record.node)
-                self.state.heads.held(record, member.usage)
+                self.heads.held(record, member.usage)
         self._note_readiness(member)
         self._note_places(member)
         self._note_usage(member)
@@ -162,7 +163,7 @@ class Register:
                 if self.state.settings.gates.slices and replaced is not None and replaced.uid in record.reserved:
                     record.release(replaced.uid)
                 self.state.forest.bump(record.node)
-                self.state.heads.held(record, member.usage)
+                self.heads.held(record, member.usage)
             if member.gang.stopping_for:
                 self.state.awaited.setdefault(member.gang.stopping_for, set()).add(member.uid)
             self._note_readiness(member)
@@ -187,7 +188,7 @@ class Register:
                 self._freed(record)  # the head so far stands behind, and keeps nothing from others meanwhile
         record.waiting.push(member, inadmissible=asleep)
         self._waiting_in[member.uid] = record.name
-        self.state.heads.arrived(record)
+        self.heads.arrived(record)
         if record.inactive:
             self.unnotified.add(member.key)
         else:
@@ -220,7 +221,7 @@ class Register:
                 self._drop(record)
         else:
             record.waiting.discard(member.uid)
-            self.state.heads.arrived(record)
+            self.heads.arrived(record)
             if record.waiting.strict:
                 self._freed(record)  # what the head of a strict queue waits for is kept from others
 
@@ -288,7 +289,7 @@ class Register:
         self._ghosts.discard(record.name)
         del self.state.records[record.name]
         self.state.forest.drop_queue(record.name)
-        self.state.heads.forget(record)
+        self.heads.forget(record)
         self._shape_changed()
         self._replace(self._by_cluster.get(record.name, set()))
 
@@ -346,7 +347,7 @@ class Register:
         for record in self.state.records.values():
             if not self.state.topologies.flavors.isdisjoint(record.flavors):
                 record.freed += 1
-                self.state.heads.freed(record.node)
+                self.heads.freed(record.node)
                 self.state.forest.bump(record.node)
 
     def update_namespace(self, name: str, labels: dict[str, str] | None) -> None:
@@ -377,7 +378,7 @@ class Register:
             other = self.state.records.get(node.name)
             if other is not None:
                 other.freed += 1
-        self.state.heads.freed(record.node)
+        self.heads.freed(record.node)
         self.state.forest.bump(record.node)
 
     def freed(self, queue: str) -> None:
@@ -390,7 +391,7 @@ class Register:
 
     def wake_all(self) -> None:
         self.state.outside_change()
-        self.state.heads.changed()
+        self.heads.changed()
 
     def begin(self, now: int) -> None:
         """Bring everything up to date before decisions: trees, activity, those whose back-off has ended."""
@@ -405,7 +406,7 @@ class Register:
                     self.unnotified.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
                 record.offer(self.state.waits_for_caches)
-            self.state.heads.changed()
+            self.heads.changed()
         if self.state.rules.leads_awaited and self.state.awaited:
             self._lead()
         while self._sleepers and self._sleepers[0][0] <= self.now:
@@ -413,14 +414,14 @@ class Register:
             queue = self.state.records.get(member.queue) if member is not None else None
             if member is not None and queue is not None and not self.is_asleep(member):
                 queue.waiting.wake(member.uid)
-                self.state.heads.arrived(queue)
+                self.heads.arrived(queue)
 
         if self.state.usage is not None and self.state.usage.is_due(now):
             self._sample_usage(self.state.usage, now)
         for uid in self.state.lost_patience():
             waits = self.state.records.get(self._waiting_in.get(uid, ""))
             if waits is not None:
-                self.state.heads.arrived(waits)
+                self.heads.arrived(waits)
 
     def _sample_usage(self, usage: UsageLedger, now: int) -> None:
         """Who had much lately is another one now: in queues that are shared by usage lines stand in another order, and
@@ -430,7 +431,7 @@ class Register:
             return
         for record in shared:
             self.state.forest.bump(record.node)
-            self.state.heads.arrived(record)
+            self.heads.arrived(record)
             if record.waiting.strict:
                 self._freed(record)  # its head may be another one, which keeps other quota from the rest
 

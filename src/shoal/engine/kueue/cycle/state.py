@@ -8,8 +8,8 @@ no gang may evict one that evicted it since something outside last changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember, charge_of, topology_of
+from shoal.engine.kueue.demand import QueueMember, topology_of
 from shoal.engine.kueue.facts import Flavor, KueueSettings, LocalQueue, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
@@ -48,6 +48,7 @@ class FreedQuota(msgspec.Struct, frozen=True):
 
 
 NO_ROOMS: dict[str, FreedQuota] = {}
+NOTHING_KEPT = nullcontext()
 
 
 class QueueState:
@@ -114,9 +115,9 @@ class QueueState:
 
     # What a cycle decided.
 
-    def note_reservation(self, entry: Entry, assignment: tuple[PodSetAssignment, ...], now: int) -> None:
+    def note_reservation(self, entry: Entry, assignment: tuple[PodSetAssignment, ...], charge: Usage, now: int) -> None:
         member, record = entry.member, entry.record
-        member.usage = charge_of(assignment)
+        member.usage = charge
         member.assignment = assignment
         member.topology = topology_of(member.gang, assignment)
         if member.replaced is not None:
@@ -198,10 +199,14 @@ class QueueState:
         """The rooms kept in one tree, by UID."""
         return self._rooms_in.get(root, NO_ROOMS)
 
-    @contextmanager
-    def rooms_kept(self, root: QuotaTreeNode) -> Iterator[None]:
+    def rooms_kept(self, root: QuotaTreeNode) -> AbstractContextManager[None]:
         """The tree with the room in it that is kept for preemptors: others have no chance there."""
-        rooms = [(room, self.kept(room)) for room in self.rooms_in(root).values()]
+        rooms = self._rooms_in.get(root)
+        return self._with_rooms(rooms.values()) if rooms else NOTHING_KEPT
+
+    @contextmanager
+    def _with_rooms(self, found: Iterable[FreedQuota]) -> Iterator[None]:
+        rooms = [(room, self.kept(room)) for room in found]
         for room, usage in rooms:
             room.node.add(usage)
             self.topologies.use(room.uses)

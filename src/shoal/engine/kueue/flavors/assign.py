@@ -102,7 +102,8 @@ class Search:
                 wanted[resource] = wanted.get(resource, 0) + amount
         settled: set[str] = set()
         severities: list[str] = []
-        for resource in sorted(wanted):
+        names = sorted(wanted)
+        for resource in names:
             if resource in settled:
                 continue
             group = self.groups.get(resource)
@@ -112,7 +113,7 @@ class Search:
                     _fail(indexes, parts, [reason], NO_MATCHING_FLAVOR, [])
                     return
                 continue
-            covered = {name: wanted[name] for name in sorted(wanted) if name in group.resources}
+            covered = {name: wanted[name] for name in names if name in group.resources}
             settled.update(covered)
             scan = _Scan(self, indexes, group, covered, usage)
             scan.run(resource)
@@ -140,6 +141,8 @@ class _Scan:
         self.group = group
         self.wanted = wanted
         self.usage = usage
+        self.keeps = search.member.replaced is not None
+        """It is a slice of a job that runs, and stays on that job's flavors."""
         self.best: dict[str, Choice] | None = None
         self.best_mode = Mode.NO_FIT
         self.best_height = 0
@@ -216,7 +219,8 @@ class _Scan:
         worst_reason = ""
         choices: dict[str, Choice] = {}
         for resource, amount in self.wanted.items():
-            mode, height, reason = self._kept(name, resource) or self._quota(FlavorResource(name, resource), amount)
+            kept = self._kept(name, resource) if self.keeps else None
+            mode, height, reason = kept or self._quota(FlavorResource(name, resource), amount)
             if reason and SEVERITY[reason] > SEVERITY.get(worst_reason, 0):
                 worst_reason = reason
             if _better(worst, worst_height, mode, height, prefer):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from shoal.engine.kueue.demand import Memory
+from shoal.engine.kueue.demand import Memory, charge_of
 from shoal.engine.kueue.facts import FlavorResource, Usage
-from shoal.engine.model import Shortfall, TopologyPlacement
+from shoal.engine.model import PodSetAssignment, Shortfall, TopologyPlacement
 
 
 class Mode(IntEnum):
@@ -98,6 +98,17 @@ class PodSetChoice:
             choice.mode = mode
 
     @property
+    def given(self) -> PodSetAssignment:
+        return PodSetAssignment(
+            name=self.name,
+            count=self.count,
+            flavors={name: choice.flavor for name, choice in sorted(self.choices.items())},
+            usage={name: self.requests[name] for name in sorted(self.choices)},
+            topology=self.topology,
+            delayed_topology=self.delayed,
+        )
+
+    @property
     def outcome(self) -> Outcome:
         if self.failed or self.error:
             return Outcome.NO_FIT
@@ -110,7 +121,7 @@ class PodSetChoice:
 class Assignment:
     """Never changed once it is made: gangs of one shape are given the same one again and again."""
 
-    __slots__ = ("_memory", "height", "message", "outcome", "pod_sets", "usage")
+    __slots__ = ("_charge", "_given", "_memory", "height", "message", "outcome", "pod_sets", "usage")
 
     def __init__(self, pod_sets: list[PodSetChoice], usage: Usage, height: int) -> None:
         self.pod_sets = pod_sets
@@ -119,6 +130,22 @@ class Assignment:
         self.outcome = min((part.outcome for part in pod_sets), default=Outcome.FIT)
         self.message = _message(pod_sets)
         self._memory: Memory | None = None
+        self._given: tuple[PodSetAssignment, ...] | None = None
+        self._charge: Usage | None = None
+
+    @property
+    def given(self) -> tuple[PodSetAssignment, ...]:
+        """What each pod set gets, as it is stored."""
+        if self._given is None:
+            self._given = tuple([part.given for part in self.pod_sets])
+        return self._given
+
+    @property
+    def charge(self) -> Usage:
+        """What it takes once it is given."""
+        if self._charge is None:
+            self._charge = charge_of(self.given)
+        return self._charge
 
     @property
     def reason(self) -> str:

@@ -58,13 +58,13 @@ class Preemptor:
         request.placeable = placeable
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
-    def oracle(self, member: QueueMember, now: int) -> Oracle:
+    def oracle(self, member: QueueMember, now: int, reach: Reach | None = None) -> Oracle:
         """Answers the flavor search: could this one place be freed, and how high would it then borrow?
 
-        For one search: nothing may change meanwhile.
+        For one search: nothing may change meanwhile. `reach`: as things are now.
         """
         node = self.records[member.queue].node
-        reach = Reach(self.records, self.settings)
+        reach = reach or Reach(self.records, self.settings)
 
         def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
             victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, reach)

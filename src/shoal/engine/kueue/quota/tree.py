@@ -80,7 +80,9 @@ class QuotaTreeNode:
         node, parent = self, self.parent
         while parent is not None and not node.bounded:
             node, parent = parent, parent.parent
-        return node.available_below(at, 0 if parent is None else parent.raw_available(at))
+        if parent is None:
+            return node.subtree.get(at, 0) - node.usage.get(at, 0)
+        return node.available_below(at, parent.raw_available(at))
 
     def available_below(self, at: FlavorResource, above: int) -> int:
         """The same, where it is known what its parent can still use."""
@@ -106,10 +108,17 @@ class QuotaTreeNode:
         return self.subtree.get(at, 0) < self.usage.get(at, 0) + amount
 
     def within_nominal(self, places: Iterable[FlavorResource]) -> bool:
-        return all(self.usage.get(at, 0) <= self.subtree.get(at, 0) for at in places)
+        usage, subtree = self.usage, self.subtree
+        for at in places:  # noqa: SIM110 (asked for every gang: a generator would cost more than all else here)
+            if usage.get(at, 0) > subtree.get(at, 0):
+                return False
+        return True
 
     def fits(self, wanted: Usage) -> bool:
-        return all(amount <= self.available(at) for at, amount in wanted.items())
+        for at, amount in wanted.items():  # noqa: SIM110 (the same)
+            if amount > 0 and amount > self.raw_available(at):
+                return False
+        return True
 
     def borrowing_height(self, at: FlavorResource, amount: int) -> tuple[int, bool]:
         """How far up the tree `amount` must borrow (0: not at all), and whether that place is below the root.

@@ -38,7 +38,8 @@ class TopologyLedger:
         self._nodes: dict[str, NodeFact] = {}
         self._pods: dict[str, PodFact] = {}
         """Pods that count: on a node, not ended, placed by no topology. By UID."""
-        self._taken: dict[str, Amounts] = {}
+        self._taken: dict[str, Amounts] | None = None
+        """What they take of each node; None while no tree was asked for."""
         self._used: dict[object, dict[Values, Amounts]] = {}
         self._trees: dict[str, TopologyTree] = {}
         self.flavors: frozenset[str] = frozenset()
@@ -69,17 +70,20 @@ class TopologyLedger:
         """True when it no longer takes what it took."""
         counts = bool(pod.node) and not pod.is_terminal and not pod.by_topology
         before = self._pods.get(pod.uid)
+        if before is None and not counts:
+            return False
         if counts and before is not None and (before.node, before.requests) == (pod.node, pod.requests):
             return False
         freed = self.remove_pod(pod.uid)
         if counts:
             self._pods[pod.uid] = pod
-            add_usage(self._taken.setdefault(pod.node, {}), pod.requests, 1)
+            if self._taken is not None:
+                add_usage(self._taken.setdefault(pod.node, {}), pod.requests, 1)
         return freed
 
     def remove_pod(self, uid: str) -> bool:
         pod = self._pods.pop(uid, None)
-        if pod is not None:
+        if pod is not None and self._taken is not None:
             add_usage(self._taken[pod.node], pod.requests, -1)
         return pod is not None and bool(self.topologies)
 
@@ -122,8 +126,16 @@ class TopologyLedger:
         nodes = [node for node in self._nodes.values() if belongs(node, fact.labels, topology.levels)]
         (key,) = _counted_by(topology.levels, (flavor,))
         used = self._used.setdefault(key, {})
-        found = self._trees[flavor] = TopologyTree(topology.name, topology.levels, nodes, used, self._taken)
+        found = self._trees[flavor] = TopologyTree(topology.name, topology.levels, nodes, used, self._taken_of_nodes())
         return found
+
+    def _taken_of_nodes(self) -> dict[str, Amounts]:
+        """Kept up to date from the first time that it is asked for: without topologies pods cost nothing here."""
+        if self._taken is None:
+            self._taken = {}
+            for pod in self._pods.values():
+                add_usage(self._taken.setdefault(pod.node, {}), pod.requests, 1)
+        return self._taken
 
     def flavor(self, name: str) -> Flavor | None:
         return self._flavors.get(name)
