@@ -32,6 +32,22 @@ def told(workload: Json) -> tuple[str, str] | None:
     return "Queued", f"{reason}; not before {at}" if at else reason
 
 
+def standing_since(workload: Json) -> str:
+    """Since when it stands where `told` says; empty where nothing stored says so."""
+    if is_incomplete(workload):
+        return _turned(workload, PODS_MISSING)
+    if (workload.get("spec") or {}).get("active") is False or holds(workload, "Evicted"):
+        return _turned(workload, "Evicted")
+    if holds(workload, "QuotaReserved"):
+        return _turned(workload, "QuotaReserved")
+    turns = [_turned(workload, name) for name in ("QuotaReserved", "Evicted", "Requeued")]
+    return max([str(workload["metadata"].get("creationTimestamp") or ""), *turns])
+
+
+def _turned(workload: Json, name: str) -> str:
+    return str(condition(workload, name).get("lastTransitionTime") or "")
+
+
 def ran(workload: Json) -> tuple[str, str]:
     """State and reason of a gang that was started."""
     finished = condition(workload, "Finished")

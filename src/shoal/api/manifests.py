@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -48,6 +49,29 @@ def read(text: str | bytes, source: str = "manifest") -> list[Json]:
             raise BadInput(f"{source}, document {position}: expected an object with apiVersion and kind")
         found.append(document)
     return found
+
+
+def line_of(text: bytes, number: int, path: Sequence[str | int]) -> int:
+    """The line, from 1, on which a value stands in the object of this number, from 0; 0 where it is not written there.
+    The text is one that `read` took: its size is known to be bounded."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    objects = [node for node in yaml.compose_all(text.decode(), Loader=loader) if isinstance(node, yaml.MappingNode)]
+    node: Any = objects[number] if number < len(objects) else None
+    line = 0
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if getattr(key, "value", None) == step]
+            if not found:
+                return 0
+            line, node = found[-1][0].start_mark.line + 1, found[-1][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            return 0
+    return line
 
 
 class _ManifestReader:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -49,6 +50,9 @@ async def check_server() -> AsyncIterator[Client]:
     from shoal.local.apiserver import Server
 
     server = Server(None)
+    quiet = logging.getLogger("shoal.kube.feed")
+    told = quiet.level
+    quiet.setLevel(logging.ERROR)  # kinds of others that this server does not have are no news
     await server.start()
     tasks: list[asyncio.Future[Any]] = []
     try:
@@ -73,6 +77,7 @@ async def check_server() -> AsyncIterator[Client]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.stop()
+        quiet.setLevel(told)
 
 
 async def judged(client: Client, manifests: list[CheckedManifest]) -> list[CheckProblem]:

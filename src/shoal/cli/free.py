@@ -87,9 +87,9 @@ async def _largest(client: Client, shape: ClusterShape, queue: str, namespace: s
 
 def _print(told: dict[str, Any], shape: ClusterShape) -> None:
     if told["quotas"]:
-        fields = ("clusterQueue", "flavor", "resource", "guaranteed", "used", "borrowed", "lent")
+        fields = ("clusterQueue", "flavor", "resource", "guaranteed", "used", "unused", "borrowed", "lent")
         show.table(
-            ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "GUARANTEED", "USED", "BORROWED", "LENT"),
+            ("CLUSTERQUEUE", "FLAVOR", "RESOURCE", "GUARANTEED", "USED", "UNUSED", "BORROWED", "LENT"),
             [[str(row[field]) for field in fields] for row in told["quotas"]],
         )
         click.echo()
@@ -129,10 +129,11 @@ def _sentence(largest: dict[str, Any], shape: ClusterShape) -> str:
         return "how large a gang would start is not known: this cluster is too large to try it out"
     if largest["workers"] < 0:
         return f"not even a head would start now {where}: {largest['message']}"
-    return f"a Ray job {where} would start now with up to {largest['workers']} workers of {worker}"
+    workers = "1 worker" if largest["workers"] == 1 else f"{largest['workers']} workers"
+    return f"a Ray job {where} would start now with up to {workers} of {worker}"
 
 
-def usage_bar(resource: str, one: dict[str, str]) -> str:
+def usage_bar(resource: str, one: dict[str, str], width: int = BAR) -> str:
     used, offered = amount(resource, one["used"]), amount(resource, one["allocatable"])
-    full = min(BAR, round(BAR * used / offered)) if offered else 0
-    return f"[{'#' * full}{'.' * (BAR - full)}] {show.sized(one['used'])}/{show.sized(one['allocatable'])}"
+    full = min(width, round(width * used / offered)) if offered else 0
+    return f"[{'#' * full}{'.' * (width - full)}] {show.sized(one['used'])}/{show.sized(one['allocatable'])}"

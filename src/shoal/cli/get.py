@@ -29,7 +29,8 @@ _COLUMNS = {
     ),
     "quotas": (
         ("clusterQueue", "CLUSTERQUEUE"), ("cohort", "COHORT"), ("flavor", "FLAVOR"), ("resource", "RESOURCE"),
-        ("guaranteed", "GUARANTEED"), ("used", "USED"), ("borrowed", "BORROWED"), ("lent", "LENT"),
+        ("guaranteed", "GUARANTEED"), ("used", "USED"), ("unused", "UNUSED"), ("borrowed", "BORROWED"),
+        ("lent", "LENT"),
     ),
     "nodes": (("name", "NAME"), ("state", "STATE"), ("amounts", "USED/ALLOCATABLE"), ("pods", "PODS")),
     "clusters": (("name", "NAME"), ("connected", "CONNECTED"), ("gangs", "GANGS"), ("message", "MESSAGE")),
@@ -141,13 +142,8 @@ def print_form(rows: list[dict[str, Any]], output: str, names: list[str]) -> Non
     if output == "name":
         for name in names:
             click.echo(show.harmless(name))
-    elif output.startswith("jsonpath="):
-        from shoal.cli.templates import rendered
-
-        text = rendered(output.removeprefix("jsonpath="), {"items": rows})
-        click.echo(show.harmless(text) if sys.stdout.isatty() else text, nl=False)
     else:
-        show.document(rows, output)
+        show.document({"items": rows}, output)
 
 
 def terminal_width() -> int:

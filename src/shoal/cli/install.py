@@ -11,7 +11,7 @@ import click
 from shoal.api.meta import Json
 from shoal.cli import choices, controller, show
 from shoal.cli.choices import set_option
-from shoal.cli.reach import reach
+from shoal.cli.reach import Where, cluster_options, reach
 from shoal.errors import ShoalError
 from shoal.version import __version__
 
@@ -61,8 +61,7 @@ from shoal.version import __version__
 )
 @click.option("--dry-run", is_flag=True, help="Print instead of applying.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-@click.option("--kubeconfig", type=click.Path(path_type=Path))
-@click.option("--context")
+@cluster_options
 def command(
     values_file: Path | None,
     image: str | None,
@@ -83,6 +82,7 @@ def command(
     output: str,
     kubeconfig: Path | None,
     context: str | None,
+    name: str | None,
 ) -> None:
     """Install the kinds, the rights and the controller."""
     from msgspec import structs
@@ -130,7 +130,7 @@ def command(
     if dry_run:
         _print(made, output)
         return
-    asyncio.run(_apply(made, kubeconfig, context))
+    asyncio.run(_apply(made, (kubeconfig, context, name)))
 
 
 def _print(made: list[Json], output: str) -> None:
@@ -143,12 +143,12 @@ def _print(made: list[Json], output: str) -> None:
         show.document(obj, "yaml")
 
 
-async def _apply(made: list[Json], kubeconfig: Path | None, context: str | None) -> None:
+async def _apply(made: list[Json], where: Where) -> None:
     """Server-side apply, so that a second run changes only what differs."""
     from shoal.cli import install_flow
     from shoal.kube.discovery import Discovery
 
-    async with reach(kubeconfig, context, None) as client:
+    async with reach(*where) as client:
         kinds = Discovery(client)
         for obj in made:
             kind = await kinds.kind_of(obj["apiVersion"], obj["kind"])

@@ -66,7 +66,8 @@ async def _logs(text: str, namespace: str, follow: bool, role: str, previous: bo
                         show.harmless(f"{kind.kind} {view.name} has no log yet ({why}); -f waits for it"), err=True
                     )
                     return
-                raise ShoalError(f"{kind.kind} {view.name} has no log of its {role or 'driver'} ({why})")
+                which = "earlier log" if previous else "log"
+                raise ShoalError(f"{kind.kind} {view.name} has no {which} of its {role or 'driver'} ({why})")
         finally:
             writer.close()
 

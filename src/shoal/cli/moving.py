@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli import choices, show
-from shoal.cli.reach import reach
+from shoal.cli.reach import Where, cluster_options, reach
 from shoal.errors import BadInput, ShoalError
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path))
-@click.option("--context")
+@cluster_options
 def command(
     dump: Path | None,
     take: bool,
@@ -50,6 +49,7 @@ def command(
     form: str,
     kubeconfig: Path | None,
     context: str | None,
+    name: str | None,
 ) -> None:
     """Say object by object what becomes of MCAD's, Kueue's and KubeRay's objects, and take over from them.
 
@@ -62,7 +62,7 @@ def command(
 
         _print(moving_in.rows(_of_file(dump)), [], form)
         return
-    asyncio.run(_run(take, give_back, creator, namespace, form, kubeconfig, context))
+    asyncio.run(_run(take, give_back, creator, namespace, form, (kubeconfig, context, name)))
 
 
 def _of_file(path: Path) -> list[dict[str, object]]:
@@ -79,12 +79,10 @@ def _of_file(path: Path) -> list[dict[str, object]]:
     return found
 
 
-async def _run(
-    take: bool, give_back: bool, creator: str, namespace: str, form: str, kubeconfig: Path | None, context: str | None
-) -> None:
+async def _run(take: bool, give_back: bool, creator: str, namespace: str, form: str, where: Where) -> None:
     from shoal.cli import taking_over
 
-    async with reach(kubeconfig, context, None) as client:
+    async with reach(*where) as client:
         if give_back:
             for line in await taking_over.give_back(client, namespace):
                 click.echo(line)

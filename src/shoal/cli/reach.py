@@ -1,21 +1,24 @@
 """How a command finds its cluster: the options every such command shares, and a client for them.
 
-`--name` means a cluster of this machine; otherwise the user's kubeconfig decides, as for kubectl.
+`--name` means a cluster of this machine; otherwise the user's kubeconfig decides, as for kubectl, on the namespace too.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from shoal.kube.client import Client
-from shoal.sdk.connecting import ClusterChoice, connected
+from shoal.sdk.connecting import ClusterChoice, connected, default_namespace
 
 F = TypeVar("F", bound=Callable[..., Any])
+Where = tuple[Path | None, str | None, str | None]
+"""--kubeconfig, --context and --name."""
 
 
 def cluster_options(command: F) -> F:
@@ -27,7 +30,11 @@ def cluster_options(command: F) -> F:
             help="Kubeconfig file, as for kubectl. Default: $KUBECONFIG.",
         ),
         click.option("--context", help="A context of that kubeconfig."),
-        click.option("--name", help="A cluster of this machine, started with `shoal up --name`."),
+        click.option(
+            "--name",
+            help="A cluster that `shoal up` runs on this machine. Without it --kubeconfig and --context decide, as for "
+            "kubectl; `shoal up` makes its cluster the current context.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -35,7 +42,19 @@ def cluster_options(command: F) -> F:
 
 
 def namespace_option(command: F) -> F:
-    return click.option("-n", "--namespace", default="default", show_default=True)(command)
+    """-n, as kubectl has it: without it, the namespace of the chosen context."""
+
+    @functools.wraps(command)
+    def resolved(*words: Any, **options: Any) -> Any:
+        if not options["namespace"]:
+            options["namespace"] = default_namespace(_choice(options))
+        return command(*words, **options)
+
+    return cast("F", click.option("-n", "--namespace", help="Default: that of the context, as for kubectl.")(resolved))
+
+
+def _choice(options: dict[str, Any]) -> ClusterChoice:
+    return ClusterChoice(kubeconfig=options["kubeconfig"], context=options["context"], name=options["name"])
 
 
 def namespace_options(command: F) -> F:
@@ -53,9 +72,21 @@ def gang_arguments(command: F) -> F:
 
 
 def output_option(command: F) -> F:
+    """-o of a command that prints a table: also as a document, or as a template makes of it."""
     return click.option(
-        "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
+        "-o",
+        "--output",
+        callback=_output_form,
+        default="table",
+        show_default=True,
+        metavar="table|json|yaml|jsonpath=TEMPLATE",
     )(command)
+
+
+def _output_form(context: click.Context, option: click.Parameter, value: str) -> str:
+    if value in ("table", "json", "yaml") or value.startswith("jsonpath="):
+        return value
+    raise click.BadParameter(f"{value!r} is none of table, json, yaml, jsonpath=TEMPLATE")
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ terminal.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,11 +39,17 @@ def _sized(size: int) -> str:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, width: int = 0) -> None:
     """Columns as wide as their content, three spaces apart; each line cut to `width`, where one is given."""
+    for line in table_lines(headings, rows, headers=headers):
+        click.echo(cut(line, width))
+
+
+def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True) -> list[str]:
     clean = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max([len(heading), *(len(row[index]) for row in clean)]) for index, heading in enumerate(headings)]
-    for row in [*([list(headings)] if headers else []), *clean]:
-        line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        click.echo(cut(line, width))
+    return [
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [*([list(headings)] if headers else []), *clean]
+    ]
 
 
 def cut(line: str, width: int) -> str:
@@ -51,10 +58,15 @@ def cut(line: str, width: int) -> str:
 
 
 def document(value: Any, form: str) -> None:
-    """JSON or YAML."""
+    """JSON, YAML, or what a template makes of it."""
     import msgspec
 
-    if form == "yaml":
+    if form.startswith("jsonpath="):
+        from shoal.cli.templates import rendered
+
+        text = rendered(form.removeprefix("jsonpath="), value)
+        click.echo(harmless(text) if sys.stdout.isatty() else text, nl=False)
+    elif form == "yaml":
         click.echo(msgspec.yaml.encode(value).decode().rstrip())
     else:
         click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -7,23 +7,23 @@ driver's exit code. Ctrl-C leaves the gang alone. Ray is not needed here. Whethe
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from shoal.api import kinds, manifests
-from shoal.api.gang import NOTIFY
 from shoal.api.kind import Kind
-from shoal.api.labels import KUEUE_PRIORITY_CLASS, KUEUE_QUEUE
 from shoal.api.meta import Json
-from shoal.cli import exits, show, telling
+from shoal.cli import exits, show, spellings, telling
+from shoal.cli.at_fault import in_file, in_flags
 from shoal.cli.reach import cluster_options, namespace_option, reach
+from shoal.cli.spellings import spelling_options
+from shoal.cli.submit_shapes import filled, job_shape, marked, marks_of, read_file
 from shoal.errors import BadInput, ShoalError
 from shoal.kube.client import Client
 from shoal.sdk import asking, following, logs, packing, shapes, submitting
-from shoal.sdk.shapes import ClusterShape, JobShape, PodShape
 
 EXAMPLES = """\b
 Examples:
@@ -37,6 +37,8 @@ Examples:
 
 
 DRY_RUN, CHECK = "dry-run", "check"
+AtFault = Callable[[int, Json], list[str]]
+"""Where the object of this number asks for what it can never get, by the controller's answer."""
 AFTER_DASHES = "shoal.submit.after_dashes"
 
 
@@ -49,6 +51,15 @@ class SubmitCommand(click.Command):
 
 
 def _pairs(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    return _read_pairs(values)
+
+
+def _pair_lists(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Of labels, whose values have no commas: several may be given at once, as `kubectl ray` takes them."""
+    return _read_pairs([part for text in values for part in text.split(",")])
+
+
+def _read_pairs(values: Iterable[str]) -> dict[str, str]:
     found = {}
     for text in values:
         name, equals, value = text.partition("=")
@@ -95,12 +106,18 @@ def _json(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option(
     "--env", "environment", multiple=True, callback=_pairs, metavar="NAME=VALUE", help="Variable of all pods."
 )
-@click.option("--node-selector", multiple=True, callback=_pairs, metavar="NAME=VALUE", help="Label of its nodes.")
+@click.option("--node-selector", multiple=True, callback=_pair_lists, metavar="NAME=VALUE", help="Label of its nodes.")
 @click.option(
-    "-l", "--label", "--labels", multiple=True, callback=_pairs, metavar="NAME=VALUE", help="Label of the job."
+    "--head-node-selectors", multiple=True, callback=_pair_lists, metavar="NAME=VALUE", help="Of the head's node alone."
+)
+@click.option(
+    "--worker-node-selectors", multiple=True, callback=_pair_lists, metavar="NAME=VALUE", help="Of the workers' nodes."
+)
+@click.option(
+    "-l", "--label", "--labels", multiple=True, callback=_pair_lists, metavar="NAME=VALUE", help="Label of the job."
 )
 @click.option("--metadata-json", callback=_json, help="Ray's metadata of the job.")
-@click.option("--submission-id", default="", help="Ray's id of the job.")
+@click.option("--submission-id", "--job-id", default="", help="Ray's id of the job.")
 @click.option("--entrypoint-num-cpus", "--entrypoint-cpu", type=float, default=0.0, help="For the driver itself.")
 @click.option("--entrypoint-num-gpus", "--entrypoint-gpu", type=float, default=0.0)
 @click.option("--entrypoint-resources", "--entrypoint-resource", callback=_json)
@@ -112,57 +129,53 @@ def _json(context: click.Context, option: click.Parameter, value: str | None) ->
 @click.option("--no-wait", is_flag=True, help="Return once it is created.")
 @click.option("--check", is_flag=True, help="Ask the controller whether it would start now, and create nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the manifest and create nothing.")
+@spelling_options
 @namespace_option
 @cluster_options
 def command(words: tuple[str, ...], filename: Path | None, **options: Any) -> None:
     """Submit a manifest, or a command as a Ray job; wait for it, print its log, end with its exit code.
 
-    A command becomes a RayJob with a Ray cluster of its own, which goes when the job has ended. Ctrl-C detaches: the
-    gang goes on.
+    A command becomes a RayJob with a Ray cluster of its own, which goes when the job has ended. With -f as well it is
+    run in the Ray cluster that the manifest's RayJob describes. Ctrl-C detaches: the gang goes on.
+
+    Flags of `ray job submit` and `kubectl ray job submit` are understood, but for --name, which means a cluster here:
+    write --job-name.
     """
     where = (options["kubeconfig"], options["context"], options["name"])
     namespace, wait = options["namespace"], not options["no_wait"]
     created: list[tuple[Kind, str]] = []
     try:
+        spellings.refuse(options)
+        _check_name(options["name"])
         file = filename or _file(words)
-        if file is not None:
-            marks = _marks(options)
+        if file is not None and (filename is not None and words):
+            job, directory = filled(file, words, options)
+            work = _submit_job(
+                job, directory, namespace, wait, _before(options), where, created,
+                lambda _, answer: in_file(read_file(file), str(file), 0, job, answer),
+            )  # fmt: skip
+        elif file is not None:
+            marks = marks_of(options)
             work = _submit_file(file, marks, namespace, wait, _before(options), where, created)
         else:
-            shape, directory = _shape(words, options)
-            work = _submit_job(shape, directory, namespace, wait, _before(options), where, created)
+            shape, directory = job_shape(words, options)
+            job = shapes.ray_job(shape, namespace)
+            work = _submit_job(
+                job, directory, namespace, wait, _before(options), where, created,
+                lambda _, answer: in_flags(job, answer),
+            )  # fmt: skip
         code = telling.run(work, lambda: _again(created, where, namespace))
     except BadInput as error:
         raise click.UsageError(str(error)) from None
     sys.exit(code)
 
 
-OF_ANY = ("filename", "words", "queue", "priority", "label", "notify", "no_wait", "check", "dry_run", "namespace")
-WHERE = ("kubeconfig", "context", "name")
+def _check_name(cluster: str | None) -> None:
+    """`kubectl ray` gives the job's name with --name."""
+    from shoal.local.home import Home
 
-
-def _marks(options: dict[str, Any]) -> Json:
-    """Labels and annotations that flags add to the gangs of a manifest. Raises BadInput for a flag of the shape: that
-    is the manifest's to say, and a flag that does nothing would mislead."""
-    context = click.get_current_context()
-    typed = [
-        one for one in context.command.params
-        if one.name not in (*OF_ANY, *WHERE) and one.name is not None
-        and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
-    ]  # fmt: skip
-    if typed:
-        raise BadInput(f"{typed[0].opts[0]} is for a command; with a manifest, write it there")
-    labels = {KUEUE_QUEUE: options["queue"], KUEUE_PRIORITY_CLASS: options["priority"], **options["label"]}
-    notify = {NOTIFY: options["notify"]} if options["notify"] else {}
-    return {"labels": {key: value for key, value in labels.items() if value}, "annotations": notify}
-
-
-def _marked(obj: Json, marks: Json) -> Json:
-    metadata = dict(obj.get("metadata") or {})
-    for part, added in marks.items():
-        if added:
-            metadata[part] = {**(metadata.get(part) or {}), **added}
-    return {**obj, "metadata": metadata}
+    if cluster is not None and not Home(cluster).kubeconfig.exists():
+        raise BadInput(f"--name: there is no cluster {cluster} on this machine; the name of a job is --job-name")
 
 
 def _again(created: list[tuple[Kind, str]], where: tuple[Any, ...], namespace: str) -> str:
@@ -182,75 +195,16 @@ def _file(words: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _shape(words: tuple[str, ...], options: dict[str, Any]) -> tuple[JobShape, Path | None]:
-    """What the flags say, and the folder that travels."""
-    if not words:
-        raise BadInput("nothing to submit; give a manifest, or a command after --, such as: -- python train.py")
-    runtime_env = dict(options["runtime_env_json"])
-    if options["runtime_env"] is not None:
-        runtime_env = {**_runtime_env(options["runtime_env"]), **runtime_env}
-    chosen = options["working_dir"] or runtime_env.pop("working_dir", None)
-    directory: Path | None = None
-    if chosen and "://" in str(chosen):
-        runtime_env["working_dir"] = chosen
-    elif chosen:
-        directory = Path(str(chosen))
-    elif any(Path(word).is_file() and not Path(word).is_absolute() for word in _split(words)):
-        directory = Path()
-    pods = {
-        role: PodShape(**{name: options[f"{role}_{name}"] for name in ("cpu", "memory", "gpu")})
-        for role in ("head", "worker")
-    }
-    cluster = ClusterShape(
-        workers=options["workers"], head=pods["head"], worker=pods["worker"], image=options["image"],
-        ray_version=options["ray_version"], environment=options["environment"], node_selector=options["node_selector"],
-    )  # fmt: skip
-    shape = JobShape(
-        entrypoint=shapes.entrypoint_of(words), cluster=cluster, name=options["job_name"], queue=options["queue"],
-        notify=options["notify"], priority=options["priority"], labels=options["label"], runtime_env=runtime_env,
-        metadata={str(key): str(value) for key, value in options["metadata_json"].items()},
-        submission_id=options["submission_id"], entrypoint_cpus=options["entrypoint_num_cpus"],
-        entrypoint_gpus=options["entrypoint_num_gpus"], entrypoint_resources=options["entrypoint_resources"],
-        deadline_seconds=options["time_limit"], keep_cluster=options["keep_cluster"],
-        ttl_seconds=options["ttl_seconds_after_finished"], backoff_limit=options["backoff_limit"],
-    )  # fmt: skip
-    return shape, directory
-
-
-def _split(words: tuple[str, ...]) -> list[str]:
-    """The words of the command, also where it was given as one text."""
-    import shlex
-
-    try:
-        return [part for word in words for part in shlex.split(word)]
-    except ValueError:
-        return list(words)
-
-
-def _runtime_env(path: Path) -> Json:
-    found = manifests.read(_read(path), str(path))
-    return found[0] if found else {}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if str(path) == "-":
-            return sys.stdin.buffer.read(manifests.MOST_BYTES + 1)
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-
-
 async def _submit_job(
-    shape: JobShape,
+    job: Json,
     directory: Path | None,
     namespace: str,
     wait: bool,
     before: str,
     where: tuple[Any, ...],
     created: list[tuple[Kind, str]],
+    at_fault: AtFault,
 ) -> int:
-    job = shapes.ray_job(shape, namespace)
     archive = packing.pack(directory) if directory is not None else b""
     if before:
         names = [one["metadata"]["name"] for one in submitting.secrets_of(job["metadata"]["name"], archive)]
@@ -259,14 +213,14 @@ async def _submit_job(
             show.document(whole, "yaml")
             return exits.DONE
         async with reach(*where) as client:
-            return await plan(client, [(kinds.RAY_JOB, whole)], namespace)
+            return await plan(client, [(kinds.RAY_JOB, whole)], namespace, at_fault)
     async with reach(*where) as client:
         if archive:
             made = await submitting.create_with_code(client, job, archive)
         else:
             made = await submitting.create(client, kinds.RAY_JOB, job, namespace)
         created.append((kinds.RAY_JOB, made["metadata"]["name"]))
-        _say_created(kinds.RAY_JOB, made)
+        _say_created(kinds.RAY_JOB, made, wait)
         return await attend(client, kinds.RAY_JOB, made) if wait else exits.DONE
 
 
@@ -275,7 +229,8 @@ async def _submit_file(
     created: list[tuple[Kind, str]],
 ) -> int:  # fmt: skip
     source = "standard input" if str(file) == "-" else str(file)
-    objects = manifests.read(_read(file), source)
+    text = read_file(file)
+    objects = manifests.read(text, source)
     if not objects:
         raise BadInput(f"{source} holds no object")
     if before == DRY_RUN:
@@ -286,14 +241,17 @@ async def _submit_file(
     async with reach(*where) as client:
         kinds_of = [await submitting.kind_of(client, obj, source) for obj in objects]
         found = [
-            (kind, _marked(obj, marks) if submitting.is_gang(kind) else obj)
+            (kind, marked(obj, marks) if submitting.is_gang(kind) else obj)
             for kind, obj in zip(kinds_of, objects, strict=True)
         ]
         if before == CHECK:
-            return await plan(client, found, namespace)
+            return await plan(
+                client, found, namespace,
+                lambda number, answer: in_file(text, source, number, objects[number], answer),
+            )  # fmt: skip
         for kind, obj in found:
             made = await submitting.create(client, kind, obj, namespace)
-            _say_created(kind, made)
+            _say_created(kind, made, wait)
             if submitting.is_gang(kind):
                 followed.append((kind, made))
                 created.append((kind, made["metadata"]["name"]))
@@ -309,10 +267,11 @@ def _before(options: dict[str, Any]) -> str:
     return DRY_RUN if options["dry_run"] else CHECK if options["check"] else ""
 
 
-async def plan(client: Client, found: list[tuple[Kind, Json]], namespace: str) -> int:
-    """The server's own validation, then the controller's word on each gang; the worst of them is the exit code."""
+async def plan(client: Client, found: list[tuple[Kind, Json]], namespace: str, at_fault: AtFault) -> int:
+    """The server's own validation, then the controller's word on each gang; the worst of them is the exit code. Of one
+    that can never run, what it was given to ask for too much: `at_fault` knows where that is written."""
     codes = [exits.DONE]
-    for kind, obj in found:
+    for number, (kind, obj) in enumerate(found):
         judged = await submitting.create(client, kind, obj, namespace, dry_run=True)
         if not submitting.is_gang(kind):
             continue
@@ -324,6 +283,8 @@ async def plan(client: Client, found: list[tuple[Kind, Json]], namespace: str) -
             raise ShoalError(f"whether it would start is not known: {error}") from None
         code, words = verdict(answer)
         click.echo(show.harmless(f"{kind.kind} {judged['metadata']['name']} {words}"))
+        for line in at_fault(number, answer) if code == exits.NEVER else ():
+            click.echo(show.harmless(f"  {line}"))
         codes.append(code)
     return max(codes)
 
@@ -371,7 +332,8 @@ async def _until_all_end(client: Client, followed: list[tuple[Kind, Json]]) -> i
     return max(await asyncio.gather(*(one(*gang) for gang in followed)))
 
 
-def _say_created(kind: Kind, made: Json) -> None:
+def _say_created(kind: Kind, made: Json, wait: bool) -> None:
+    """On standard output where no log follows there."""
     metadata = made["metadata"]
     where = f" in namespace {metadata['namespace']}" if metadata.get("namespace") else ""
-    click.echo(show.harmless(f"{kind.kind} {metadata['name']} created{where}"), err=True)
+    click.echo(show.harmless(f"{kind.kind} {metadata['name']} created{where}"), err=wait)

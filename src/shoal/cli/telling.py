@@ -20,6 +20,7 @@ from shoal.api.meta import Json
 from shoal.cli import exits, show
 from shoal.kube.client import Client
 from shoal.sdk import gangs
+from shoal.sdk.connecting import ClusterChoice, default_namespace
 from shoal.sdk.explaining import find, searched_kinds
 from shoal.sdk.following import GangView
 from shoal.sdk.logs import LogSource
@@ -105,5 +106,6 @@ def where_words(where: tuple[Any, ...], namespace: str) -> str:
     words = [f"--kubeconfig {kubeconfig}"] if kubeconfig else []
     words += [f"--context {context}"] if context else []
     words += [f"--name {name}"] if name else []
-    words += [f"-n {namespace}"] if namespace != "default" else []
+    choice = ClusterChoice(kubeconfig=kubeconfig, context=context, name=name)
+    words += [f"-n {namespace}"] if namespace != default_namespace(choice) else []
     return "".join(f" {word}" for word in words)

@@ -12,7 +12,7 @@ from shoal.api.kinds import DEPLOYMENT
 from shoal.cli import choices
 from shoal.cli.install_values import PARTS
 from shoal.cli.install_workload import NAME
-from shoal.cli.reach import reach
+from shoal.cli.reach import Where, cluster_options, reach
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 
@@ -27,20 +27,25 @@ from shoal.kube.errors import NotFound
     is_flag=True,
     help="Only stop the controller and take its finalizers off users' objects; Helm deletes the rest.",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path))
-@click.option("--context")
+@cluster_options
 def command(
-    namespace: str, crds: bool, yes: bool, release_only: bool, kubeconfig: Path | None, context: str | None
+    namespace: str,
+    crds: bool,
+    yes: bool,
+    release_only: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str | None,
 ) -> None:
     """Remove the controller and its rights. What it started goes on running."""
     if release_only:
-        asyncio.run(_release(namespace, kubeconfig, context))
+        asyncio.run(_release(namespace, (kubeconfig, context, name)))
         return
     if crds and not yes:
         click.confirm(
             "Deleting the kinds deletes every AppWrapper, RayCluster and RayJob on the cluster. Go on?", abort=True
         )
-    asyncio.run(_remove(namespace, crds, kubeconfig, context))
+    asyncio.run(_remove(namespace, crds, (kubeconfig, context, name)))
 
 
 class _Installed(msgspec.Struct, frozen=True):
@@ -64,23 +69,23 @@ def _listed(command: list[str], option: str) -> tuple[str, ...]:
     return tuple(found[-1].split(",")) if found else ()
 
 
-async def _release(namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+async def _release(namespace: str, where: Where) -> None:
     from shoal.cli.releasing import stop
 
-    async with reach(kubeconfig, context, None) as client:
+    async with reach(*where) as client:
         installed = await _installed(client, namespace)
         count = await stop(client, namespace, installed.parts, installed.namespaces)
     click.echo(f"the controller has stopped; {count} objects released from its finalizers")
 
 
-async def _remove(namespace: str, crds: bool, kubeconfig: Path | None, context: str | None) -> None:
+async def _remove(namespace: str, crds: bool, where: Where) -> None:
     from shoal.cli.install_values import Values
     from shoal.cli.installation import objects
     from shoal.cli.releasing import clear, release
     from shoal.kube.discovery import Discovery
 
     keep = {"Namespace"} if crds else {"Namespace", "CustomResourceDefinition"}
-    async with reach(kubeconfig, context, None) as client:
+    async with reach(*where) as client:
         kinds = Discovery(client)
         installed = await _installed(client, namespace)
         parts = installed.parts or (PARTS if crds else ())

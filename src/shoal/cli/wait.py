@@ -58,7 +58,8 @@ def command(
     where = (kubeconfig, context, name)
     code, last = telling.run(_wait(gang, namespace, goal, timeout, quiet, where))
     if last is not None and not quiet:
-        word = "deleted" if last.gone and not last.outcome.has_ended else last.outcome.stage
+        stage = last.outcome.stage
+        word = stage if last.outcome.has_ended else "was deleted" if last.gone else f"is {stage}"
         click.echo(show.harmless(f"{last.kind.kind} {last.namespace}/{last.name} {word}"))
     sys.exit(code)
 

@@ -14,11 +14,13 @@ import click
 
 from shoal.api.times import parse_time, seconds_text
 from shoal.cli import show
-from shoal.cli.reach import cluster_options, output_option, reach
+from shoal.cli.reach import cluster_options, namespace_option, output_option, reach
 from shoal.kube.clock import SystemClock
 from shoal.sdk.consumers import quota_consumers
 from shoal.sdk.explaining import explain_to, searched_kinds
 
+HELD = ("inactive", "suspended")
+"""How a gang stands that `shoal hold`, or the same by another hand, keeps from running."""
 QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.dev")
 
 
@@ -27,7 +29,7 @@ QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.de
     "  shoal why workload/bare\n  shoal why pod/train-head\n  shoal why quotasubtree/team-root"
 )
 @click.argument("gang", metavar="[KIND/]NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@namespace_option
 @click.option(
     "--fresh", is_flag=True, help="Answer only after the controller has seen everything stored before this question."
 )
@@ -101,6 +103,8 @@ def _print(told: dict[str, Any]) -> None:
         _say("  quota from " + ", ".join(f"{tree}/{node}" for tree, node in told["quota"].items()))
     if told.get("message") and not told.get("shortfalls") and not told.get("pendingPods"):
         _say(f"  {told['message']}")
+    if told["state"] in HELD:
+        _say(f"  `shoal release {told['kind'].lower()}/{told['name']}` lets it run")
     for shortfall in told.get("shortfalls") or ():
         _say(f"  short: {_short(shortfall)}")
     for pod in told.get("pendingPods") or ():
@@ -135,7 +139,7 @@ def _standing(told: dict[str, Any], now: int) -> str:
     since = parse_time(told.get("endedAt") or told["since"])
     at = f"{seconds_text(since)} ({show.age(since, now)} ago)"
     if not told.get("outcome"):
-        return f"is {told['state']} since {at}"
+        return f"has been {told['state']} since {at}"
     ran = f", after it ran for {show.length(told['ranSeconds'])}" if "ranSeconds" in told else ""
     code = f" with exit code {told['exitCode']}" if told.get("exitCode") else ""
     return f"{told['outcome']}{code} at {at}{ran}"

@@ -22,7 +22,7 @@ from shoal.errors import BadInput, ShoalError
 from shoal.kube.client import Client
 from shoal.kube.errors import NotFound
 from shoal.sdk import acts, explaining, following, logs, packing, shapes, submitting
-from shoal.sdk.connecting import ClusterChoice, connected
+from shoal.sdk.connecting import ClusterChoice, connected, default_namespace
 from shoal.sdk.display import table
 from shoal.sdk.following import GangView
 from shoal.sdk.logs import Write
@@ -206,7 +206,7 @@ async def submit(
     ray_version: str = "",
     priority: str = "",
     name: str = "",
-    namespace: str = "default",
+    namespace: str = "",
     labels: Mapping[str, str] | None = None,
     time_limit: int = 0,
     notify: str = "",
@@ -217,8 +217,9 @@ async def submit(
     """Submit a command as a Ray job with a Ray cluster of its own, as `shoal submit -- COMMAND` does.
 
     `cpus`, `memory` and `gpus` are of each worker. A folder given as `working_dir` is packed and travels with the job.
-    `cluster_name` means a cluster of this machine (`shoal up --name`), else the kubeconfig decides. Raises BadInput for
-    what cannot work as written, such as a queue that does not exist, before anything is created.
+    `cluster_name` means a cluster of this machine (`shoal up --name`), else the kubeconfig decides, also on the
+    namespace where none is given. Raises BadInput for what cannot work as written, such as a queue that does not exist,
+    before anything is created.
     """
     environment = dict(runtime_env or {})
     directory: Path | None = None
@@ -232,9 +233,10 @@ async def submit(
         name=name, queue=queue, priority=priority, labels=dict(labels or {}), runtime_env=environment,
         deadline_seconds=time_limit, notify=notify,
     )  # fmt: skip
+    choice = _choice(kubeconfig, context, cluster_name)
+    namespace = namespace or default_namespace(choice)
     job = shapes.ray_job(shape, namespace)
     archive = packing.pack(directory) if directory is not None else b""
-    choice = _choice(kubeconfig, context, cluster_name)
     async with connected(choice, MANAGER) as client:
         if archive:
             made = await submitting.create_with_code(client, job, archive)
@@ -246,13 +248,14 @@ async def submit(
 async def attach(
     name: str,
     *,
-    namespace: str = "default",
+    namespace: str = "",
     kubeconfig: str | Path | None = None,
     context: str | None = None,
     cluster_name: str | None = None,
 ) -> GangHandle:
     """A gang that is there already, as `NAME` or `KIND/NAME`."""
     choice = _choice(kubeconfig, context, cluster_name)
+    namespace = namespace or default_namespace(choice)
     word, _, wanted = name.rpartition("/")
     async with connected(choice, MANAGER) as client:
         searched = await explaining.searched_kinds(client, word, namespace, all_kinds=True)
@@ -275,7 +278,7 @@ async def cluster(
     queue: str = "",
     priority: str = "",
     name: str = "",
-    namespace: str = "default",
+    namespace: str = "",
     timeout: float | None = None,
     kubeconfig: str | Path | None = None,
     context: str | None = None,
@@ -283,8 +286,9 @@ async def cluster(
 ) -> AsyncIterator[GangHandle]:
     """A Ray cluster for as long as the block lasts; inside, it runs. It is deleted at the end, whatever happened."""
     shape = _shape(workers, cpus, memory, gpus, head_cpus, head_memory, image, ray_version, env)
-    body = shapes.ray_cluster(shape, name or shapes.renamed("cluster"), namespace, queue=queue, priority=priority)
     choice = _choice(kubeconfig, context, cluster_name)
+    namespace = namespace or default_namespace(choice)
+    body = shapes.ray_cluster(shape, name or shapes.renamed("cluster"), namespace, queue=queue, priority=priority)
     async with connected(choice, MANAGER) as client:
         made = await submitting.create(client, kinds.RAY_CLUSTER, body, namespace)
     handle = GangHandle(kinds.RAY_CLUSTER, made, choice)

@@ -11,10 +11,11 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import cache
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
 from shoal.sdk import aio
 from shoal.sdk.aio import GangExplanation, GangHandle, JobResult
+from shoal.sdk.options import ClusterOptions, SubmitOptions, WhereOptions
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -92,12 +93,12 @@ def _iterated(lines: AsyncIterator[T]) -> Iterator[T]:
         carried_out(lines.aclose())  # type: ignore[attr-defined]  # it is a generator
 
 
-def submit(command: str | list[str], **options: Any) -> SubmittedJob:
+def submit(command: str | list[str], **options: Unpack[SubmitOptions]) -> SubmittedJob:
     """Submit a command as a Ray job; `options` are those of `shoal.aio.submit`."""
     return SubmittedJob(carried_out(aio.submit(command, **options)))
 
 
-def attach(name: str, **options: Any) -> SubmittedJob:
+def attach(name: str, **options: Unpack[WhereOptions]) -> SubmittedJob:
     """A gang that is there already, as `NAME` or `KIND/NAME`; `options` are those of `shoal.aio.attach`."""
     return SubmittedJob(carried_out(aio.attach(name, **options)))
 
@@ -108,7 +109,7 @@ class Cluster:
     Entered, it runs; left, it is deleted.
     """
 
-    def __init__(self, workers: int = 1, **options: Any) -> None:
+    def __init__(self, workers: int = 1, **options: Unpack[ClusterOptions]) -> None:
         self._managed = aio.cluster(workers, **options)
 
     def __enter__(self) -> SubmittedJob:

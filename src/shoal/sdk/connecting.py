@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.errors import ShoalError
+from shoal.errors import BadInput, ShoalError
 from shoal.kube.client import Client
 
 
@@ -19,6 +19,17 @@ class ClusterChoice(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     context: str | None = None
     name: str | None = None
+
+
+def default_namespace(choice: ClusterChoice) -> str:
+    """Of a command that names none: the one of its context, as for kubectl. A kubeconfig that cannot be used says so
+    when it is used."""
+    from shoal.kube.kubeconfig import resolve
+
+    try:
+        return "default" if choice.name is not None else resolve(choice.kubeconfig, choice.context).namespace
+    except BadInput:
+        return "default"
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 from shoal.sdk import asking, gangs, queued
 from shoal.sdk.last_words import last_words
-from shoal.sdk.standing import how_it_ended, words
+from shoal.sdk.standing import how_it_ended, runs_since, words
 
 _STATES = {"Pending": "waiting", "Suspended": "waiting"}
 RUNNING = ("Running", "ready")
@@ -51,8 +51,11 @@ async def explain_to(
     kind, obj = await find(client, searched, name, namespace)
     kind, obj = await _asked_about(client, kind, obj)
     stored, waits = await _stored(client, kind, obj)
-    ended = how_it_ended(kind, obj, await _workload_of(client, kind, obj))
+    workload = await _workload_of(client, kind, obj)
+    ended = how_it_ended(kind, obj, workload)
     stored |= ended
+    if not (ended or waits or gangs.is_wrapper(kind) or stored["state"] == "incomplete"):
+        stored["since"] = runs_since(kind, obj, workload) or stored["since"]
     if (ended or waits or gangs.has_failed(kind, obj)) and (lines := await last_words(client, kind, obj, bool(ended))):
         stored["lastLines"] = lines
     if not waits:
@@ -193,7 +196,7 @@ async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:
     status = obj.get("status") or {}
     state = status.get("state") or status.get("phase") or "Pending"
     if status.get("canrun") and state == "Pending":
-        state = "admitted, being started"
+        state = "starting"
     pods = {told: status[name] for name, told in _COUNTS.items() if status.get(name)}
     found = {**_named(kind, obj), "state": _STATES.get(state) or words(state), "since": _since(obj), "pods": pods}
     found |= explain.described(wrapper, names)

@@ -67,7 +67,7 @@ async def read(client: Client, kind: Kind, obj: Json, write: Write, *, role: str
     or of the pod before this one. False: there is none yet."""
     found = [one for one in await sources(client, kind, obj, role) if one.began]
     if previous and found:
-        return await _previous(client, obj, found, write)
+        return await _previous(client, kind, obj, found, write, role)
     chosen = found if role == "worker" else found[-1:]
     for source in chosen:
         await _stream(client, obj["metadata"]["namespace"], source, write, follow=False)
@@ -194,17 +194,32 @@ async def _stream(client: Client, namespace: str, source: LogSource, write: Writ
             await asyncio.sleep(TROUBLE_PAUSE)
 
 
-async def _previous(client: Client, obj: Json, found: list[LogSource], write: Write) -> bool:
+async def _previous(client: Client, kind: Kind, obj: Json, found: list[LogSource], write: Write, role: str) -> bool:
     namespace, last = obj["metadata"]["namespace"], found[-1]
     try:
         async for chunk in client.logs(last.pod, namespace, container=last.container, previous=True):
             write(last, chunk)
         return True
     except ApiError:
+        if len(found) < 2 and await _pod_before(client, kind, obj, last, write, role):
+            return True
         if len(found) < 2:
             raise ShoalError(f"pod {last.pod} has not been restarted, and there was no other before it") from None
     await _stream(client, namespace, found[-2], write, follow=False)
     return True
+
+
+async def _pod_before(client: Client, kind: Kind, obj: Json, last: LogSource, write: Write, role: str) -> bool:
+    """What the controller kept of the pod before this one; the newest that it kept may be this one's own."""
+    choice = {"kind": kind.kind, "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"], "role": role}
+    for previous in (False, True):
+        try:
+            kept = await asking.kept_logs(client, obj["metadata"]["namespace"], {**choice, "previous": previous})
+        except asking.NoAnswer:
+            return False
+        if others := [one for one in kept if one.get("pod") != last.pod]:
+            return _write_kept(others, write)
+    return False
 
 
 # --- where the log is

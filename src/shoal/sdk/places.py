@@ -89,13 +89,18 @@ async def quotas(client: Client) -> list[dict[str, Any]]:
 
 
 def with_lent(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With `lent`: what other queues of its cohort borrow, as far as this one has so much unused. Where several could
-    have lent it, each shows all of it."""
+    """With `unused`, what is left of its guarantee, and `lent`: what other queues of its cohort borrow, as far as this
+    one has so much unused. Where several could have lent it, each shows all of it."""
     borrowed: dict[tuple[str, str, str], int] = {}
     for row in rows:
         place = (row["cohort"], row["flavor"], row["resource"])
         borrowed[place] = borrowed.get(place, 0) + amount(row["resource"], row["borrowed"])
-    return [{**row, "lent": _lent(row, borrowed)} for row in rows]
+    return [{**row, "lent": _lent(row, borrowed), "unused": _unused(row)} for row in rows]
+
+
+def _unused(row: dict[str, Any]) -> str:
+    resource = row["resource"]
+    return show(resource, max(0, amount(resource, row["guaranteed"]) - amount(resource, row["used"])))
 
 
 def _lent(row: dict[str, Any], borrowed: dict[tuple[str, str, str], int]) -> str:

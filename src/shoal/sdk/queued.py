@@ -11,7 +11,7 @@ from typing import Any
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.kueue_names import IS_GROUP
-from shoal.api.kueue_told import PODS_MISSING, condition, ended_at, is_incomplete, ran, status_of, told
+from shoal.api.kueue_told import ended_at, ran, standing_since, status_of, told
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
 from shoal.kube.client import Client
@@ -99,9 +99,8 @@ async def describe(client: Client, job: Json) -> dict[str, Any] | None:
     state, message = said
     queue = str((workload.get("spec") or {}).get("queueName") or "")
     made = {"state": words(state), "message": message, "queue": queue, "storedAt": stored_at(workload)}
-    return (
-        {**made, "since": condition(workload, PODS_MISSING)["lastTransitionTime"]} if is_incomplete(workload) else made
-    )
+    since = standing_since(workload)
+    return {**made, "since": since} if since else made
 
 
 def stored_at(obj: Json) -> str:

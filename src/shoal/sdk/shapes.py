@@ -49,7 +49,9 @@ class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     ray_version: str = ""
     environment: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
+    head_selector: dict[str, str] = {}
+    worker_selector: dict[str, str] = {}
+    """Labels of the nodes where they run."""
 
     @property
     def container_image(self) -> str:
@@ -113,19 +115,32 @@ def ray_job(shape: JobShape, namespace: str) -> Json:
         "shutdownAfterJobFinishes": not shape.keep_cluster,
         "rayClusterSpec": cluster_spec(shape.cluster),
     }
+    spec |= driver_fields(
+        runtime_env=shape.runtime_env, metadata=shape.metadata, submission_id=shape.submission_id,
+        cpus=shape.entrypoint_cpus, gpus=shape.entrypoint_gpus, resources=shape.entrypoint_resources,
+    )  # fmt: skip
     optional = {
-        "jobId": shape.submission_id,
-        "runtimeEnvYAML": json.dumps(shape.runtime_env, sort_keys=True) if shape.runtime_env else "",
-        "metadata": shape.metadata,
-        "entrypointNumCpus": shape.entrypoint_cpus,
-        "entrypointNumGpus": shape.entrypoint_gpus,
-        "entrypointResources": json.dumps(shape.entrypoint_resources) if shape.entrypoint_resources else "",
         "activeDeadlineSeconds": shape.deadline_seconds,
         "ttlSecondsAfterFinished": shape.ttl_seconds,
         "backoffLimit": shape.backoff_limit,
     }
     spec.update({field: value for field, value in optional.items() if value})
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": _metadata(shape, name, namespace), "spec": spec}
+
+
+def driver_fields(
+    *, runtime_env: Json, metadata: Json, submission_id: str, cpus: float, gpus: float, resources: Json
+) -> Json:
+    """How a RayJob's command is run: fields of its spec, those that are given."""
+    found = {
+        "jobId": submission_id,
+        "runtimeEnvYAML": json.dumps(runtime_env, sort_keys=True) if runtime_env else "",
+        "metadata": {str(key): str(value) for key, value in metadata.items()},
+        "entrypointNumCpus": cpus,
+        "entrypointNumGpus": gpus,
+        "entrypointResources": json.dumps(resources) if resources else "",
+    }
+    return {field: value for field, value in found.items() if value}
 
 
 def ray_cluster(shape: ClusterShape, name: str, namespace: str, *, queue: str = "", priority: str = "") -> Json:
@@ -142,7 +157,12 @@ def ray_cluster(shape: ClusterShape, name: str, namespace: str, *, queue: str = 
 def cluster_spec(shape: ClusterShape) -> Json:
     if shape.workers < 0:
         raise BadInput(f"--workers {shape.workers} must be 0 or more")
-    found: Json = {"headGroupSpec": {"rayStartParams": {}, "template": _template("ray-head", shape.head, shape)}}
+    found: Json = {
+        "headGroupSpec": {
+            "rayStartParams": {},
+            "template": _template("ray-head", shape.head, shape, shape.head_selector),
+        }
+    }
     if shape.ray_version or not shape.image:
         found["rayVersion"] = shape.ray_version or RAY_VERSION
     if shape.workers:
@@ -153,13 +173,13 @@ def cluster_spec(shape: ClusterShape) -> Json:
                 "minReplicas": shape.workers,
                 "maxReplicas": shape.workers,
                 "rayStartParams": {},
-                "template": _template("ray-worker", shape.worker, shape),
+                "template": _template("ray-worker", shape.worker, shape, shape.worker_selector),
             }
         ]
     return found
 
 
-def _template(name: str, pod: PodShape, shape: ClusterShape) -> Json:
+def _template(name: str, pod: PodShape, shape: ClusterShape, selector: dict[str, str]) -> Json:
     amounts = pod.amounts()
     container: Json = {
         "name": name,
@@ -169,8 +189,8 @@ def _template(name: str, pod: PodShape, shape: ClusterShape) -> Json:
     if shape.environment:
         container["env"] = [{"name": key, "value": value} for key, value in shape.environment.items()]
     spec: Json = {"containers": [container]}
-    if shape.node_selector:
-        spec["nodeSelector"] = dict(shape.node_selector)
+    if selector:
+        spec["nodeSelector"] = dict(selector)
     return {"spec": spec}
 
 

@@ -49,6 +49,13 @@ def started_at(kind: Kind, obj: Json, workload: Json | None) -> str:
     return str(status.get("startTime") or "")
 
 
+def runs_since(kind: Kind, obj: Json, workload: Json | None) -> str:
+    """Since when a gang that was let go starts or runs, as far as something stored says it; of a Ray job that runs,
+    since its driver does."""
+    info = (obj.get("status") or {}).get("rayJobInfo") or {}
+    return str((kind.kind == "RayJob" and info.get("startTime")) or "") or started_at(kind, obj, workload)
+
+
 def how_it_ended(kind: Kind, obj: Json, workload: Json | None) -> dict[str, Any]:
     """Outcome, when, and how long it ran; empty while it goes on."""
     ended, outcome = gangs.ended_at(kind, obj), outcome_of(kind, obj, workload)

@@ -59,7 +59,7 @@ async def test_it_says_what_is_short_who_holds_it_and_what_would_help(
     assert (short["resource"], short["needed"], short["available"], short["missing"]) == ("cpu", "2", "1", "1")
     why._print(told)
     said = capsys.readouterr().out
-    for line in ("is waiting since", "short: 1 cpu (2 cpu needed, 1 free)", "position 1 of 1", "would start if"):
+    for line in ("has been waiting since", "short: 1 cpu (2 cpu needed, 1 free)", "position 1 of 1", "would start if"):
         assert line in said
     running = await ask(cluster, "holder")
     assert running["state"] == "running" and "shortfalls" not in running

@@ -146,12 +146,13 @@ async def test_a_manifest_is_submitted_and_waited_for(cluster: Cluster, where: t
     file = tmp_path / "job.yaml"
     file.write_bytes(msgspec.yaml.encode(ray_job("tune", 1)))
     made = await call("submit", "--no-wait", str(file), *where)
-    assert made.exit_code == 0 and "RayJob tune created in namespace default" in made.stderr
+    assert made.exit_code == 0 and made.stdout == "RayJob tune created in namespace default\n"
     await started(cluster, "tune")
     late = await call("wait", "tune", "--timeout", "0.2s", *where)
     assert late.exit_code == 124
     await fares(cluster, "tune", "Running", "RUNNING")
-    assert (await call("wait", "tune", "--for", "running", *where)).exit_code == 0
+    runs = await call("wait", "tune", "--for", "running", *where)
+    assert runs.exit_code == 0 and runs.stdout == "RayJob default/tune is running\n"
     waiting = asyncio.ensure_future(call("wait", "rayjob/tune", *where))
     await fares(cluster, "tune", "Failed", "FAILED", "it broke")
     failed = await waiting
@@ -180,6 +181,8 @@ async def test_a_gang_is_held_released_and_stopped(cluster: Cluster, where: tupl
     held = await call("hold", "tune", *where)
     assert held.exit_code == 0 and "RayJob default/tune held" in held.output, held.output
     await cluster.until(kinds.RAY_JOB, "tune", lambda one: bool(one["spec"].get("suspend")))
+    why = (await call("why", "tune", *where)).stdout
+    assert "RayJob default/tune has been inactive since" in why and "`shoal release rayjob/tune` lets it run" in why
     assert (await call("release", "tune", *where)).exit_code == 0
     await started(cluster, "tune")
     stopped = await call("stop", "tune", *where)
@@ -255,10 +258,10 @@ async def test_rows_are_filtered_named_and_formed(cluster: Cluster, where: tuple
     assert len(bare) == 2 and sum("user-queue" in line for line in bare) == 1
     queues = (await call("get", "queues", *where)).stdout.splitlines()
     assert queues[1].split()[:3] == ["default", "user-queue", "cluster-queue"]
-    nodes = msgspec.json.decode((await call("get", "nodes", "-o", "json", *where)).stdout)
+    nodes = msgspec.json.decode((await call("get", "nodes", "-o", "json", *where)).stdout)["items"]
     assert nodes[0]["name"] == "node-1" and nodes[0]["amounts"]["cpu"]["allocatable"] == "16"
     await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: _reserved(one) != "0")
-    quotas = msgspec.json.decode((await call("get", "quotas", "-o", "json", *where)).stdout)
+    quotas = msgspec.json.decode((await call("get", "quotas", "-o", "json", *where)).stdout)["items"]
     assert [(one["resource"], one["guaranteed"]) for one in quotas] == [("cpu", "4"), ("memory", "8Gi")]
     assert quotas[0]["used"] not in ("", "0")
 
@@ -274,6 +277,7 @@ async def test_a_plan_says_what_would_happen_and_creates_nothing(cluster: Cluste
     assert (fits.exit_code, fits.stdout) == (0, "RayJob train starts now\n"), fits.output
     never = await call(*words, "--workers", "9", "--", "true")
     assert never.exit_code == 6 and "RayJob train can never run: " in never.stdout and "cpu" in never.stdout
+    assert "  --workers 9 with --worker-cpu 1 each" in never.stdout.splitlines()
     await cluster.create(kinds.RAY_JOB, ray_job("first", 1))
     await started(cluster, "first")
     later = await call(*words, "--workers", "2", "--", "true")

@@ -46,7 +46,7 @@ async def test_a_bare_workload_learns_what_is_short_and_where_it_stands(
         found = await told(cluster, asked)
         assert (found["kind"], found["state"], found["reason"]) == ("Workload", "queued", "Quota"), asked
     lines = said(found, capsys).splitlines()
-    assert lines[0].startswith("Workload default/bare is queued since 20")
+    assert lines[0].startswith("Workload default/bare has been queued since 20")
     assert "position 1 of 1 in ClusterQueue cluster-queue, 1 of 1 in LocalQueue user-queue" in lines[2]
     assert any(line.startswith("  would start with ") for line in lines)
 

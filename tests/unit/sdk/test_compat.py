@@ -138,8 +138,8 @@ def test_top_shows_what_goes_on_before_what_has_ended() -> None:
     ]
     queue = {"namespace": "default", "name": "main", "pending": 1, "admitted": 0, "state": "Active"}
     lines = screen(rows, {"queues": [queue], "nodes": []}, 0, 0)
-    assert lines[0] == "2 gangs: 1 Complete, 1 Queued" and "1 wait" in lines[1]
-    assert "default/waits" in lines[3] and "default/done" in lines[4] and "\x1b" not in "".join(lines)
+    assert lines[0] == "2 gangs: 1 Complete, 1 Queued" and lines[3].split() == ["default/main", "1", "0", "Active"]
+    assert "default/waits" in lines[6] and "default/done" in lines[7] and "\x1b" not in "".join(lines)
     assert len(screen(rows * 50, {"queues": [], "nodes": []}, 0, 20)) <= 20
 
 

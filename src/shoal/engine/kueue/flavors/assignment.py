@@ -204,17 +204,21 @@ def _message(pod_sets: list[PodSetChoice]) -> str:
 
 
 def shortfalls_of(assignment: Assignment, queue: str) -> tuple[Shortfall, ...]:
-    """What is short, in the words that both dialects share."""
-    return tuple(
-        Shortfall(
-            kind="quota",
-            resource=short.at.resource,
-            missing=short.wanted - short.available,
-            needed=short.wanted,
-            available=short.available,
-            place=f"{queue}/{short.at.flavor}",
-            pod_set=part.name,
-        )
-        for part in assignment.pod_sets
-        for short in part.shortages
-    )
+    """What is short, in the words that both dialects share: of each quota once, for all pod sets together. Each pod set
+    is judged on top of those before it, so that the last sum is the whole; the first that is too much is named."""
+    found: dict[FlavorResource, Shortfall] = {}
+    for part in assignment.pod_sets:
+        for short in part.shortages:
+            known = found.get(short.at)
+            if known is not None and short.wanted <= known.needed:
+                continue
+            found[short.at] = Shortfall(
+                kind="quota",
+                resource=short.at.resource,
+                missing=short.wanted - short.available,
+                needed=short.wanted,
+                available=short.available,
+                place=f"{queue}/{short.at.flavor}",
+                pod_set=known.pod_set if known is not None else part.name,
+            )
+    return tuple(found.values())
