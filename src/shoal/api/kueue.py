@@ -20,14 +20,7 @@ from shoal.api.fields import (
     Rule,
     Timestamp,
 )
-from shoal.api.labels import KUEUE_IN_USE, KUEUE_MULTIKUEUE, KUEUE_PRIORITY_CLASS, KUEUE_PROVISIONING, KUEUE_QUEUE
 from shoal.api.meta import LabelSelector, Object, Part
-
-QUEUE_LABEL = KUEUE_QUEUE
-PRIORITY_CLASS_LABEL = KUEUE_PRIORITY_CLASS
-FINALIZER = KUEUE_IN_USE
-PROVISIONING_CONTROLLER = KUEUE_PROVISIONING
-MULTIKUEUE_CONTROLLER = KUEUE_MULTIKUEUE
 
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 

@@ -17,10 +17,6 @@ from shoal.api.problems import FieldError, check_amount
 from shoal.api.quantity import amount
 from shoal.errors import BadInput
 
-ELASTIC = KUEUE_ELASTIC_JOB
-REPLACES = KUEUE_SLICE_REPLACES
-GATED_BY = KUEUE_GATED_BY
-BOOST = KUEUE_PRIORITY_BOOST
 DEFAULT_GATES = {
     "AdmissionGatedBy": True,
     "ElasticJobsViaWorkloadSlices": True,
@@ -45,7 +41,7 @@ def validate_workload(obj: Json, old: Json | None = None, gates: Mapping[str, bo
 
 
 def is_elastic(obj: Json, gates: Mapping[str, bool]) -> bool:
-    return gates["ElasticJobsViaWorkloadSlices"] and _annotations(obj).get(ELASTIC) == "true"
+    return gates["ElasticJobsViaWorkloadSlices"] and _annotations(obj).get(KUEUE_ELASTIC_JOB) == "true"
 
 
 # --- what is asked for
@@ -109,13 +105,15 @@ def _check_slices(request: Json, path: str) -> list[FieldError]:
 def _check_annotations(obj: Json, old: Json | None, gates: Mapping[str, bool]) -> list[FieldError]:
     annotations = _annotations(obj)
     errors: list[FieldError] = []
-    boost = annotations.get(BOOST)
+    boost = annotations.get(KUEUE_PRIORITY_BOOST)
     if gates["PriorityBoost"] and boost is not None and not re.fullmatch(r"[+-]?[0-9]{1,10}", boost, re.ASCII):
         hint = "" if boost else '; use "0" explicitly, empty string is not allowed'
-        errors.append(FieldError(f"metadata.annotations[{BOOST}]", f"must be a valid signed integer{hint}"))
+        errors.append(
+            FieldError(f"metadata.annotations[{KUEUE_PRIORITY_BOOST}]", f"must be a valid signed integer{hint}")
+        )
     if not gates["AdmissionGatedBy"]:
         return errors
-    path = f"metadata.annotations[{GATED_BY}]"
+    path = f"metadata.annotations[{KUEUE_GATED_BY}]"
     names = _gate_names(obj)
     errors += _check_gate_names(names, path)
     if old is not None and names:
@@ -277,7 +275,7 @@ def _check_ready_checks(obj: Json, old: Json) -> list[FieldError]:
 
 def _check_cluster(obj: Json, old: Json) -> list[FieldError]:
     name, before = _status(obj).get("clusterName"), _status(old).get("clusterName")
-    if not name or name == before or REPLACES in _annotations(obj):
+    if not name or name == before or KUEUE_SLICE_REPLACES in _annotations(obj):
         return []
     if before:
         return [FieldError("status.clusterName", _IMMUTABLE)]
@@ -304,7 +302,7 @@ def _check_keys(entries: Json | None, path: str) -> list[FieldError]:
 
 
 def _gate_names(obj: Json) -> list[str]:
-    text = _annotations(obj).get(GATED_BY) or ""
+    text = _annotations(obj).get(KUEUE_GATED_BY) or ""
     return [name.strip() for name in text.split(",")] if text else []
 
 

@@ -16,6 +16,7 @@ import click
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.labels import KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
 from shoal.api.objects import annotation
 from shoal.api.times import parse_time
@@ -229,15 +230,13 @@ async def _accept(hub: Client, there: Client, member: str, accept: tuple[str, ..
 
 
 async def _name_in(client: Client, check: str, member: str) -> None:
-    from shoal.controllers.multicluster.words import CHECK
-
     await name_in_config(client, check, member)
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": check}
-    spec: Json = {"controllerName": CHECK, "parameters": parameters}
+    spec: Json = {"controllerName": KUEUE_MULTIKUEUE, "parameters": parameters}
     made = {"apiVersion": _API, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec}
     if not await _make(client, kinds.ADMISSION_CHECK, made):
         found = await client.get(kinds.ADMISSION_CHECK, check)
-        if (found.get("spec") or {}).get("controllerName") != CHECK:
+        if (found.get("spec") or {}).get("controllerName") != KUEUE_MULTIKUEUE:
             raise ShoalError(f"admission check {check} belongs to another controller; choose another name")
 
 

@@ -18,11 +18,10 @@ from shoal.api.crds.catalogue import DEFINITIONS
 from shoal.api.kind import Key, Kind
 from shoal.api.kinds import DEPLOYMENT, LEASE, POD
 from shoal.api.kinds import SECRET as SECRET_KIND
-from shoal.api.labels import KUEUE_IN_USE
+from shoal.api.labels import HELD_ELSEWHERE, KUEUE_IN_USE
 from shoal.api.meta import Json
 from shoal.cli.admission import SECRET
 from shoal.cli.install_workload import LABELS, NAME
-from shoal.controllers.queues.checks.multikueue import HELD
 from shoal.controllers.ray import names
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
@@ -42,7 +41,7 @@ _OURS = {
     "appwrapper": {FINALIZER},
     "queues": {KUEUE_IN_USE},
     "ray": {names.REDIS_FINALIZER, names.IDLE_FINALIZER, names.JOB_FINALIZER, names.SERVICE_FINALIZER},
-    "clusters": {HELD},
+    "clusters": {HELD_ELSEWHERE},
 }
 
 

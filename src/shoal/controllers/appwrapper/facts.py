@@ -28,7 +28,6 @@ from shoal.controllers.planning.rights import UNSTAMPED
 from shoal.engine.model import Admit, Gang, PodSet, State, Supply
 from shoal.errors import BadInput
 
-QUEUE_LABEL = KUEUE_QUEUE
 NONE_GONE: Mapping[int, int] = {}
 NEITHER = "exactly one of spec.resources (v1beta1) and spec.components (v1beta2) must be set"
 
@@ -181,7 +180,7 @@ def is_managed_here(wrapper: AppWrapper) -> bool:
 
 def is_queued_here(wrapper: AppWrapper) -> bool:
     """False for a v1beta2 AppWrapper that a queue of the other dialect starts and stops."""
-    return not (wrapper.metadata.labels or {}).get(QUEUE_LABEL)
+    return not (wrapper.metadata.labels or {}).get(KUEUE_QUEUE)
 
 
 def is_started(wrapper: AppWrapper) -> bool:

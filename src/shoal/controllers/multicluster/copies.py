@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from shoal.api import kinds
 from shoal.api.kueue_names import IN_USE, JOB_UID, PREBUILT
-from shoal.api.labels import LAST_APPLIED
+from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN, LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.multicluster import words
@@ -22,7 +22,6 @@ from shoal.errors import BadInput
 
 LONGEST_LABEL = 63
 _OWN_PREFIX = "shoal.dev/"
-_LAST_APPLIED = LAST_APPLIED
 
 Want = Literal["nothing", "place", "keep", "run"]
 """`place`: a copy of the Workload, made if it is missing. `keep`: the same, never made again. `run`: its job, too."""
@@ -73,7 +72,7 @@ def marks(obj: Json) -> tuple[str, int]:
 
 
 def is_ours(obj: Json, origin: str) -> bool:
-    return bool((obj["metadata"].get("labels") or {}).get(words.ORIGIN) == origin)
+    return bool((obj["metadata"].get("labels") or {}).get(KUEUE_MULTIKUEUE_ORIGIN) == origin)
 
 
 def judge(obj: Json, workload: Json | None, removed_up_to: int | None) -> Verdict:
@@ -101,7 +100,7 @@ def workload_copy(workload: Json, record: Record, origin: str) -> Json:
             "namespace": metadata["namespace"],
             "labels": {
                 **{name: value for name, value in (metadata.get("labels") or {}).items() if name != JOB_UID},
-                words.ORIGIN: origin,
+                KUEUE_MULTIKUEUE_ORIGIN: origin,
             },
             "annotations": _annotations(metadata, metadata["uid"], record),
             "finalizers": [IN_USE],
@@ -115,7 +114,7 @@ def job_copy(kind: GangJob, job: Json, workload: Json, record: Record, origin: s
     made = kind.suspended({"metadata": {}, "spec": copy.deepcopy(job.get("spec") or {})})
     spec = kind.copied(made["spec"])
     spec.pop("managedBy", None)
-    labels = {**(metadata.get("labels") or {}), words.ORIGIN: origin}
+    labels = {**(metadata.get("labels") or {}), KUEUE_MULTIKUEUE_ORIGIN: origin}
     if len(name) <= LONGEST_LABEL:
         labels[PREBUILT] = name  # where older Kueues look for it
     annotations = {**_annotations(metadata, workload["metadata"]["uid"], record), PREBUILT: name}
@@ -137,7 +136,7 @@ def _annotations(metadata: Json, uid: str, record: Record) -> Json:
     kept = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
-        if not name.startswith(_OWN_PREFIX) and name != _LAST_APPLIED
+        if not name.startswith(_OWN_PREFIX) and name != LAST_APPLIED
     }
     return {**kept, words.HUB_WORKLOAD: uid, words.EPOCH: str(record.epoch)}
 

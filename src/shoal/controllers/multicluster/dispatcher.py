@@ -14,9 +14,9 @@ import msgspec
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.kueue_names import bounded
+from shoal.api.labels import KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
 from shoal.api.objects import key_of
-from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.copies import chosen_cluster, stays
 from shoal.controllers.multicluster.hub import Hub
 from shoal.controllers.multicluster.member import Member
@@ -36,7 +36,8 @@ from shoal.kube.writes import Writer
 
 log = logging.getLogger(__name__)
 UNMANAGED = (
-    "the job must say from the start that it runs in another cluster: create it with spec.managedBy: " + words.CHECK
+    "the job must say from the start that it runs in another cluster: create it with spec.managedBy: "
+    + KUEUE_MULTIKUEUE
 )
 
 
@@ -97,7 +98,7 @@ class Dispatcher:
             await self._records.answer(workload, check, "Rejected", UNMANAGED)
             return False
         try:
-            made = await self._writer.patch(kind.kind, job, {"spec": {"managedBy": words.CHECK}})
+            made = await self._writer.patch(kind.kind, job, {"spec": {"managedBy": KUEUE_MULTIKUEUE}})
         except (Invalid, Forbidden):
             await self._records.answer(workload, check, "Rejected", UNMANAGED)
             return False

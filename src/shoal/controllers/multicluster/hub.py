@@ -10,9 +10,9 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.kueue_names import GROUP, QUEUE
+from shoal.api.labels import KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
 from shoal.api.objects import controller_of, group_of
-from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.rights import CreatorRights
 from shoal.controllers.multicluster.settings import ClusterSettings
@@ -81,7 +81,7 @@ class Hub:
 
     def is_ours(self, check: str) -> bool:
         found = self.checks.get(Key("", check))
-        return found is not None and (found.get("spec") or {}).get("controllerName") == words.CHECK
+        return found is not None and (found.get("spec") or {}).get("controllerName") == KUEUE_MULTIKUEUE
 
     def clusters_of(self, check: str) -> tuple[str, ...] | None:
         """Names in the order of the check's MultiKueueConfig; None where it names none that exists."""

@@ -16,6 +16,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_names import PREBUILT
+from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, controller_of, group_of, key_of
 from shoal.controllers.multicluster import words
@@ -403,7 +404,7 @@ class Member:
             self.client,
             kind,
             dict,
-            label_selector=f"{words.ORIGIN}={self._origin}",
+            label_selector=f"{KUEUE_MULTIKUEUE_ORIGIN}={self._origin}",
             indexes=indexes,
             clock=self._clock,
             most=self._settings.answers.held,

@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import HELD_ELSEWHERE
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster import words
@@ -201,8 +202,8 @@ class Members:
         held = self._hub.workloads.by_index("on", name) or self._places.holds(name)
         if health is None or (self.usable(name) is not None and held):
             return self._settings.probe_seconds
-        if words.HELD in finalizers:
-            left = [one for one in finalizers if one != words.HELD]
+        if HELD_ELSEWHERE in finalizers:
+            left = [one for one in finalizers if one != HELD_ELSEWHERE]
             try:
                 await self._writer.patch(kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": {"finalizers": left or None}})
             except NotFound:
@@ -298,8 +299,8 @@ class Members:
         metadata: Json = {}
         if health.identity and not annotation(cluster, words.IDENTITY):
             metadata["annotations"] = {words.IDENTITY: health.identity}
-        if words.HELD not in held:
-            metadata["finalizers"] = [*held, words.HELD]
+        if HELD_ELSEWHERE not in held:
+            metadata["finalizers"] = [*held, HELD_ELSEWHERE]
         if not metadata:
             return cluster
         stored = await self._writer.patch(kinds.MULTIKUEUE_CLUSTER, cluster, {"metadata": metadata})

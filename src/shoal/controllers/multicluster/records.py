@@ -9,6 +9,7 @@ from typing import Literal
 
 from shoal.api import kinds
 from shoal.api.kueue_names import bounded
+from shoal.api.labels import HELD_ELSEWHERE
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.hub import Hub
@@ -28,9 +29,9 @@ class Records:
 
     async def store(self, workload: Json, record: Record, *, held: bool) -> Json:
         """The record and its finalizer, in one write."""
-        finalizers = [one for one in workload["metadata"].get("finalizers") or () if one != words.HELD]
+        finalizers = [one for one in workload["metadata"].get("finalizers") or () if one != HELD_ELSEWHERE]
         if held:
-            finalizers.append(words.HELD)
+            finalizers.append(HELD_ELSEWHERE)
         change = {
             "metadata": {"annotations": {words.RECORD: stored(record)}, "finalizers": finalizers or None},
         }

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.api.kueue import MULTIKUEUE_CONTROLLER
-from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
-from shoal.controllers.queues.checks.multikueue import EPOCH, HELD
+from shoal.controllers.queues.checks.multikueue import EPOCH
 
-CHECK = MULTIKUEUE_CONTROLLER
-"""`controllerName` of the admission checks that give gangs to other clusters; also `managedBy` of their jobs."""
-ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
-"""Label of every copy: which hub it belongs to. What has another value, or none, is never touched."""
 RECORD = "shoal.dev/dispatch"
 """Annotation of a hub's Workload: in which clusters something of it may be."""
 HUB_WORKLOAD = "shoal.dev/hub-workload"
@@ -36,15 +30,12 @@ REMOVALS = "shoal.dev/removals"
 """Annotation of a MultiKueueCluster: what must go there once it answers again."""
 
 __all__ = [
-    "CHECK",
     "CORDONED",
     "EPOCH",
-    "HELD",
     "HUB",
     "HUB_NAMESPACE",
     "HUB_WORKLOAD",
     "IDENTITY",
-    "ORIGIN",
     "POLICY",
     "PREFERRED",
     "PRICE",

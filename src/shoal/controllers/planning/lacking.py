@@ -15,7 +15,6 @@ from shoal.api.labels import RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.engine.model import PodFact
 
-RAY_ROLE = RAY_NODE_TYPE
 LONGEST_REASON = 300
 
 
@@ -58,5 +57,5 @@ def lacking(pods: Iterable[UnboundPod], wanted: int) -> Lacking | None:
         wanted=wanted,
         since=min(pod.unbound_since for pod in unbound),
         why=min(said, default="")[:LONGEST_REASON].rstrip("."),
-        head_lives=any(fact.labels.get(RAY_ROLE) == "head" for fact in bound),
+        head_lives=any(fact.labels.get(RAY_NODE_TYPE) == "head" for fact in bound),
     )

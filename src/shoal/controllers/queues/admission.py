@@ -15,8 +15,8 @@ import msgspec
 from shoal.api import kinds, kueue_names, rules
 from shoal.api.gang import SUBMITTED_BY
 from shoal.api.kind import Kind
-from shoal.api.kueue import MULTIKUEUE_CONTROLLER
 from shoal.api.kueue_convert import PRIORITY_SOURCES
+from shoal.api.labels import KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
 from shoal.api.names import check_subdomain
 from shoal.api.objects import label
@@ -149,7 +149,7 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
     if not kind.is_suspended(made):
         made = kind.suspended(made)
     if around.elsewhere:
-        made = {**made, "spec": {**(made.get("spec") or {}), "managedBy": MULTIKUEUE_CONTROLLER}}
+        made = {**made, "spec": {**(made.get("spec") or {}), "managedBy": KUEUE_MULTIKUEUE}}
     return AdmissionVerdict(changed=made) if made is not obj else AdmissionVerdict()
 
 

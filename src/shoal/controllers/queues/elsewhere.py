@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.api import kinds, kueue_names
-from shoal.api.kueue import MULTIKUEUE_CONTROLLER
-from shoal.api.labels import RAY_OPERATOR
+from shoal.api.labels import KUEUE_MULTIKUEUE, RAY_OPERATOR
 from shoal.api.meta import Json
 from shoal.api.objects import label
 from shoal.controllers.queues.jobs import GangJob
@@ -66,6 +65,6 @@ class Elsewhere:
         strategy = (cluster_queue.get("spec") or {}).get("admissionChecksStrategy") or {}
         for named in strategy.get("admissionChecks") or ():
             check = await self._client.get(kinds.ADMISSION_CHECK, str(named.get("name") or "-"))
-            if (check.get("spec") or {}).get("controllerName") == MULTIKUEUE_CONTROLLER:
+            if (check.get("spec") or {}).get("controllerName") == KUEUE_MULTIKUEUE:
                 return True
         return False

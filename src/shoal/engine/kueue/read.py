@@ -56,8 +56,6 @@ from shoal.errors import BadInput
 Json = Mapping[str, Any]
 
 BY_USAGE = "UsageBasedAdmissionFairSharing"
-JOB_UID = KUEUE_JOB_UID
-GATED_BY = KUEUE_GATED_BY
 
 
 def cluster_queue(stored: kueue.ClusterQueue) -> ClusterQueue:
@@ -175,9 +173,6 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.excluded_prefixes or self.transformations)
 
 
-BOOST = KUEUE_PRIORITY_BOOST
-REPLACES = KUEUE_SLICE_REPLACES
-
 DEFAULT_RULES = PodRules()
 
 
@@ -235,7 +230,7 @@ def ended(stored: Workload) -> Gang:
 def _boost(metadata: ObjectMeta) -> int:
     """What the annotation adds; one that cannot be read adds nothing."""
     try:
-        return int((metadata.annotations or {}).get(BOOST, "0"))
+        return int((metadata.annotations or {}).get(KUEUE_PRIORITY_BOOST, "0"))
     except ValueError:
         return 0
 
@@ -277,12 +272,12 @@ def _terms(stored: Workload, conditions: dict[str, Condition], rules: PodRules) 
         evicted_at=_moment(evicted.last_transition_time) if evicted is not None else None,
         evicted_reason="" if reason == "PodsReadyTimeout" and rules.requeue_by_creation else reason,
         gated=rules.preemption_gates and _is_gated(stored),
-        replaces=f"Workload/{replaces}" if (replaces := annotation(stored, REPLACES)) else "",
+        replaces=f"Workload/{replaces}" if (replaces := annotation(stored, KUEUE_SLICE_REPLACES)) else "",
         checks_failed=any(entry.state in ("Retry", "Rejected") for entry in status.admission_checks or ()),
         requeue_at=_moment(status.requeue_state.requeue_at if status.requeue_state is not None else None),
         backing_off=requeued is not None and requeued.status == "False",
         reclaimable=reclaimable if rules.reclaimable_pods else {},
-        job_uid=label(stored, JOB_UID),
+        job_uid=label(stored, KUEUE_JOB_UID),
         pods_ready=ready is not None and ready.status == "True",
         unhealthy_nodes=tuple(entry.name for entry in status.unhealthy_nodes or ()),
         one_pod=is_one_pod(stored),
@@ -308,7 +303,7 @@ def _state(stored: Workload, conditions: dict[str, Condition], holds: bool) -> S
         return "finished"
     if holds:
         return "stopping" if true("Evicted") else "admitted" if true("Admitted") else "reserved"
-    if not stored.spec.active or annotation(stored, GATED_BY) or true("WaitingForReplacementPods"):
+    if not stored.spec.active or annotation(stored, KUEUE_GATED_BY) or true("WaitingForReplacementPods"):
         return "held"
     return "waiting"
 

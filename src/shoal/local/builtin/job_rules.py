@@ -15,7 +15,6 @@ from shoal.local.builtin import pods
 from shoal.local.builtin.context import number
 
 TRACKING = pods.TRACKING
-INDEX = BATCH_COMPLETION_INDEX
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
 
@@ -59,7 +58,11 @@ def is_indexed(job: Json) -> bool:
 
 def index_of(pod: Json) -> int | None:
     metadata = pod["metadata"]
-    text = (metadata.get("annotations") or {}).get(INDEX) or (metadata.get("labels") or {}).get(INDEX) or ""
+    text = (
+        (metadata.get("annotations") or {}).get(BATCH_COMPLETION_INDEX)
+        or (metadata.get("labels") or {}).get(BATCH_COMPLETION_INDEX)
+        or ""
+    )
     return int(text) if text.isdecimal() else None
 
 

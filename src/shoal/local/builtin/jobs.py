@@ -11,6 +11,7 @@ import asyncio
 
 from shoal.api import kinds
 from shoal.api.kind import Key
+from shoal.api.labels import BATCH_COMPLETION_INDEX
 from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.kube.cache import Change
@@ -264,13 +265,13 @@ class JobController:
         metadata["finalizers"] = [*metadata.get("finalizers", ()), rules.TRACKING]
         if index is None:
             return body
-        metadata["labels"][rules.INDEX] = str(index)
+        metadata["labels"][BATCH_COMPLETION_INDEX] = str(index)
         annotations = metadata.setdefault("annotations", {})
-        annotations[rules.INDEX] = str(index)
+        annotations[BATCH_COMPLETION_INDEX] = str(index)
         if job["spec"].get("backoffLimitPerIndex") is not None:
             annotations[rules.FAILURES] = str(failures)
         body["spec"].setdefault("hostname", f"{name}-{index}"[:63])
-        place = f"metadata.labels['{rules.INDEX}']"
+        place = f"metadata.labels['{BATCH_COMPLETION_INDEX}']"
         for group in ("containers", "initContainers"):
             for container in body["spec"].get(group) or ():
                 known = container.setdefault("env", [])

@@ -14,14 +14,11 @@ from shoal.api.labels import KUEUE_WORKLOAD
 from shoal.api.meta import Json
 from shoal.local.scheduler.groups import group_key, order
 
-WORKLOAD = KUEUE_WORKLOAD
-"""Annotation of pods that a queue has started: the name of their Workload."""
-
 
 def family_key(pod: Json) -> str:
     """Empty for a pod on its own."""
     metadata = pod["metadata"]
-    workload = (metadata.get("annotations") or {}).get(WORKLOAD)
+    workload = (metadata.get("annotations") or {}).get(KUEUE_WORKLOAD)
     return group_key(pod) or (f"workload/{metadata.get('namespace', '')}/{workload}" if workload else "")
 
 

@@ -23,7 +23,6 @@ from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.planning.other_clusters import OtherClusters
 
 CallOff = Callable[[Kind, AppWrapper, str, str], Awaitable[float | None]]
-HELD = HELD_ELSEWHERE
 REFUSED, TOO_SLOW, TAKEN_AWAY = "ClusterRefused", "ClusterTooSlow", "ClusterTakenAway"
 """Why it goes back to the queue; the cluster at fault is not chosen again for a while."""
 LOOK_AGAIN = 1.0
@@ -66,8 +65,8 @@ class DispatchedRun:
             said = "its spec was edited after it was admitted"
             return await self._call_off(kind, wrapper, "SpecChanged", said)
         held = list(wrapper.metadata.finalizers or ())
-        if HELD not in held:
-            wrapper = await self.context.store.finalizers(kind, wrapper, [*held, HELD])
+        if HELD_ELSEWHERE not in held:
+            wrapper = await self.context.store.finalizers(kind, wrapper, [*held, HELD_ELSEWHERE])
         sent = await self._elsewhere.send(kind, wrapper, record.cluster, record.epoch)
         if sent.outcome == "refused":
             self._elsewhere.refuse(wrapper.metadata.uid, record.cluster, sent.why)
@@ -100,7 +99,7 @@ class DispatchedRun:
         """Deleted: the finalizer goes once the copy is gone, or its removal is stored."""
         if not await self.remove(kind, wrapper):
             return LOOK_AGAIN
-        left = [one for one in wrapper.metadata.finalizers or () if one != HELD]
+        left = [one for one in wrapper.metadata.finalizers or () if one != HELD_ELSEWHERE]
         await self.context.store.finalizers(kind, wrapper, left)
         return None
 
@@ -113,4 +112,4 @@ def _has_run(status: AppWrapperStatus) -> bool:
 
 
 def is_held(wrapper: AppWrapper) -> bool:
-    return HELD in (wrapper.metadata.finalizers or ())
+    return HELD_ELSEWHERE in (wrapper.metadata.finalizers or ())

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shoal.api.kueue import MULTIKUEUE_CONTROLLER, AdmissionCheck, ClusterQueue
+from shoal.api.kueue import AdmissionCheck, ClusterQueue
 from shoal.api.kueue_workload import Workload
-from shoal.api.labels import HELD_ELSEWHERE, KUEUE_MULTIKUEUE_ORIGIN
+from shoal.api.labels import HELD_ELSEWHERE, KUEUE_MULTIKUEUE, KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, finalizers, label
 from shoal.controllers.queues.checks.rules import rules_of
 
-HELD = HELD_ELSEWHERE
-
 EPOCH = "shoal.dev/epoch"
 """Annotation of what another cluster's Shoal has put here: in which round of its dispatch."""
-
-ORIGIN = KUEUE_MULTIKUEUE_ORIGIN
-"""Label of what another cluster's hub has put here, be it Shoal's or Kueue's."""
 
 
 class ChecksByName(Protocol):
@@ -30,7 +25,7 @@ class ChecksByName(Protocol):
 
 def is_copy(workload: Workload) -> bool:
     """Made by another cluster's hub, which brings its job only once it was admitted."""
-    return bool(annotation(workload, EPOCH) or label(workload, ORIGIN))
+    return bool(annotation(workload, EPOCH) or label(workload, KUEUE_MULTIKUEUE_ORIGIN))
 
 
 def is_same_round(workload: Workload, job: Json) -> bool:
@@ -39,12 +34,12 @@ def is_same_round(workload: Workload, job: Json) -> bool:
 
 
 def is_held(workload: Json | Workload) -> bool:
-    return HELD in finalizers(workload)
+    return HELD_ELSEWHERE in finalizers(workload)
 
 
 def is_managed(job: Json) -> bool:
     """Does the job itself say that it runs in another cluster?"""
-    return bool((job.get("spec") or {}).get("managedBy") == MULTIKUEUE_CONTROLLER)
+    return bool((job.get("spec") or {}).get("managedBy") == KUEUE_MULTIKUEUE)
 
 
 def is_dispatched(workload: Workload, job: Json | None) -> bool:
@@ -61,6 +56,6 @@ def dispatching_check(cluster_queue: ClusterQueue | None, caches: ChecksByName) 
     """The check by which this queue gives its gangs to other clusters; empty where there is none."""
     for name in rules_of(cluster_queue):
         found = caches.check(name)
-        if found is not None and found.spec.controller_name == MULTIKUEUE_CONTROLLER:
+        if found is not None and found.spec.controller_name == KUEUE_MULTIKUEUE:
             return name
     return ""

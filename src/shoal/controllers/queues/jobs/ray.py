@@ -22,7 +22,6 @@ from shoal.errors import BadInput
 
 MOST_POD_SETS = 18
 HEAD, SUBMITTER = "head", "submitter"
-FAULT_TOLERANT = RAY_FAULT_TOLERANT
 
 
 class RayClusters(Suspendable):
@@ -169,7 +168,7 @@ def _charged(job: Json, cluster: Json) -> Json:
     groups = [{**one, "replicas": 1} if one.get("replicas") is None else one for one in _groups(cluster)]
     made: Json = {**cluster, "workerGroupSpecs": groups} if groups else dict(cluster)
     options = cluster.get("gcsFaultToleranceOptions") or {}
-    if annotation(job, FAULT_TOLERANT) == "true" and not options.get("redisAddress"):
+    if annotation(job, RAY_FAULT_TOLERANT) == "true" and not options.get("redisAddress"):
         made["gcsFaultToleranceOptions"] = {**options, "redisAddress": "redis"}
     if (made.get("gcsFaultToleranceOptions") or {}).get("redisAddress") and not _has_containers(cluster):
         raise BadInput("cannot account for Redis cleanup resources: head pod template must include the Ray container")

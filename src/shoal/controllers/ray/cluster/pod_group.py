@@ -21,7 +21,6 @@ from shoal.controllers.ray.cluster import counts
 from shoal.controllers.ray.settings import KAI, SCHEDULER_PLUGINS, VOLCANO, YUNIKORN, RaySettings
 
 ASKED_BY = "ray.io/gang-scheduling-enabled"
-POD_LABEL = POD_GROUP
 PRIORITY_CLASS = "ray.io/priority-class-name"
 VOLCANO_QUEUE = "volcano.sh/queue-name"
 KAI_QUEUE = "kai.scheduler/queue"
@@ -75,7 +74,7 @@ def join(pod: Json, cluster: Json, settings: RaySettings, group: str) -> None:
     copied: dict[str, str] = {}
     match scheduler:
         case "scheduler-plugins":
-            labels[POD_LABEL] = view.name(cluster)
+            labels[POD_GROUP] = view.name(cluster)
         case "volcano":
             copied = {VOLCANO_QUEUE: VOLCANO_QUEUE, PRIORITY_CLASS: PRIORITY_CLASS}
             annotations["scheduling.k8s.io/group-name"] = _volcano_name(cluster)
