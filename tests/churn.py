@@ -2,19 +2,19 @@
 
 The cluster is the one that `shoal up` puts together, on a database file, with simulated nodes and a clock that jumps
 where nothing is left to do. Users create ten gangs a second of three kinds and delete each a while after its end, one
-in ten before. Every so often what the process holds is measured; `flat` judges the measurements.
+in ten before. Every so often what the process holds is measured. A day may also be waves of gangs with quiet between
+them, so that all of its timers pass in less than an hour of work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import selectors
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,7 +26,6 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
 from shoal.kube.client import Client
-from shoal.kube.errors import AlreadyExists
 from shoal.local.home import Home
 from shoal.local.nodes.runtime.simray import JOB_SECONDS
 from shoal.local.nodes.runtime.simulated import RUN_SECONDS
@@ -45,6 +44,8 @@ ONE_OF_EACH = (-50, -46, -1)
 QUEUE = {"kueue.x-k8s.io/queue-name": "jobs"}
 QUIET = 60.0
 """Seconds after the last gang until everything has gone."""
+LEAST = 5
+"""Gangs of a wave, however little time there is for them."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -208,15 +209,26 @@ async def create(client: Client, kind: Kind, obj: Json) -> None:
 # --- the day
 
 
+class Waves(msgspec.Struct, frozen=True):
+    """When gangs come: ten a second, so many from the beginning of every wave on, and then none until the next."""
+
+    every: float
+    gangs: int
+    """Of a wave; fewer where the rest of the day would otherwise take longer than there is time for."""
+    steady: int = 0
+    """Waves that have all their gangs, whatever time they take."""
+
+
 class Day:
-    """Some seconds of it, from its gang number `first` on; `run` gives what was held, every `measured` seconds."""
+    """Some seconds of it; `run` gives what was held, every `measured` seconds."""
 
     def __init__(
-        self, directory: Path, seconds: float, measured: float, *, first: int = 0, wall_limit: float = 1e9
+        self, directory: Path, seconds: float, measured: float, *, waves: Waves | None = None, wall_limit: float = 1e9
     ) -> None:
-        """`wall_limit`: real seconds after which no further gang comes."""
+        """Without waves gangs come all the while. `wall_limit`: real seconds that all of it may take."""
         self.home = Home("churn", directory)
-        self.seconds, self.measured, self.first, self.wall_limit = seconds, measured, first, wall_limit
+        self.seconds, self.measured, self.wall_limit = seconds, measured, wall_limit
+        self.waves = waves or Waves(seconds, round(seconds * RATE), steady=1)
         self.clock = SteppedClock()
         self.happens: list[tuple[float, Callable[[], None]]] = []
         """What becomes of the machine, and after how many seconds."""
@@ -249,8 +261,7 @@ class Day:
         await cluster.start()
         try:
             for kind, obj in QUEUES:
-                with contextlib.suppress(AlreadyExists):  # a day that goes on
-                    await create(cluster.client, kind, obj)
+                await create(cluster.client, kind, obj)
             await asyncio.gather(*(self._user(cluster.client, number) for number in ONE_OF_EACH))
             self.ends.clear()
             await asyncio.sleep(QUIET)
@@ -270,20 +281,30 @@ class Day:
 
     async def _churn(self, cluster: LocalCluster) -> None:
         loop, users = asyncio.get_running_loop(), asyncio.TaskGroup()
-        began, until, next_look = loop.time(), time.monotonic() + self.wall_limit, self.measured
+        began, next_look = loop.time(), self.measured
         happens = sorted(self.happens, key=lambda one: one[0], reverse=True)
         async with users:
-            for number in range(int(self.seconds * RATE)):
-                await asyncio.sleep(max(began + number / RATE - loop.time(), 0.0))
+            for due in self._arrivals():
+                await asyncio.sleep(max(began + due - loop.time(), 0.0))
                 while happens and loop.time() - began >= happens[-1][0]:
                     happens.pop()[1]()
-                users.create_task(self._user(cluster.client, self.first + number))
-                self.created += 1
                 if loop.time() - began >= next_look:
                     next_look += self.measured
                     self._measure(cluster)
-                if time.monotonic() > until:
-                    break
+                users.create_task(self._user(cluster.client, self.created))
+                self.created += 1
+
+    def _arrivals(self) -> Iterator[float]:
+        """The seconds of the day at which gangs come."""
+        began, waves = time.monotonic(), self.waves
+        count = max(int(self.seconds / waves.every), 1)
+        size = waves.gangs
+        for wave in range(count):
+            if wave >= waves.steady and self.created:
+                spent = time.monotonic() - began
+                affordable = (self.wall_limit - spent) / (count - wave) * self.created / spent
+                size = min(size, max(int(affordable), LEAST))
+            yield from (wave * waves.every + number / RATE for number in range(size))
 
     async def _user(self, client: Client, number: int) -> None:
         """A user who creates a gang, and deletes it when it should have ended, or loses patience before."""
@@ -316,6 +337,7 @@ class Day:
                 tasks=len(asyncio.all_tasks()),
             )
         )
+        print(self.held[-1], flush=True)
 
     async def _look_back(self, client: Client) -> None:
         """Objects of gangs that are still stored, nodes that are not ready, and what events warned of."""

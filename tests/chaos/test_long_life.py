@@ -1,6 +1,6 @@
 """A little of a busy day on one machine: everything ends, nothing is left, and a clock that jumps changes only times.
 
-`make test-long PART=day` has the whole day.
+`make test-long PART=day` has a whole one.
 """
 
 from __future__ import annotations

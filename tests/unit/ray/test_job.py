@@ -266,6 +266,30 @@ async def test_a_dashboard_that_answers_again_is_not_spoken_of_any_more(stage):
     assert (await read(stage))["status"]["message"] == "Job is running."
 
 
+def every_lost_answer_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.controllers.ray.job.poller.NEWS", 1)
+
+
+@proven(without=every_lost_answer_is_news)
+async def test_f586_a_busy_dashboard_that_loses_single_answers_is_no_news(stage):
+    """F586: a head is so busy that now and then one question about its job gets no answer. Holds: nothing is written
+    about it; two lost in a row are told."""
+    await started(stage)
+    stage.dashboard.info = {"status": "RUNNING", "message": "Job is running."}
+    await stage.settle()
+    before = (await read(stage))["metadata"]["resourceVersion"]
+    for _ in range(3):
+        stage.dashboard.info = {"error": "timeout"}
+        await stage.operator.poller.poll_once()
+        stage.dashboard.info = {"status": "RUNNING", "message": "Job is running."}
+        await stage.settle()
+    assert (await read(stage))["metadata"]["resourceVersion"] == before
+    stage.dashboard.info = {"error": "timeout"}
+    await stage.operator.poller.poll_once()
+    await stage.settle()
+    assert "timeout" in (await read(stage))["status"]["message"]
+
+
 class HostileServer:
     """A dashboard that misbehaves as told, and remembers who called."""
 

@@ -120,7 +120,8 @@ class HttpDashboard:
                 while not answer.content.at_eof() and len(content) <= LARGEST_ANSWER:
                     content += await answer.content.read(LARGEST_ANSWER + 1 - len(content))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise DashboardError(f"the dashboard at {target.address} does not answer: {error or 'timeout'}") from error
+            why = str(error) or "timeout"  # of a timeout the text is empty
+            raise DashboardError(f"the dashboard at {target.address} does not answer: {why}") from error
         if len(content) > LARGEST_ANSWER:
             raise DashboardError(f"the dashboard at {target.address} answers with more than {LARGEST_ANSWER} bytes")
         if 300 <= answer.status < 400:

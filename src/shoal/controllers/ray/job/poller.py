@@ -19,6 +19,8 @@ from shoal.kube.clock import Clock
 FASTEST = 1.0
 STEADY = 3.0
 SLOWEST = 15.0
+NEWS = 2
+"""Answers that must fail in a row before a dashboard that has answered counts as one that does not."""
 _AT_ONCE = 32
 
 
@@ -127,8 +129,10 @@ class Poller:
             now = JobObservation(held.polls, info=info, missing=info is None)
             held.failures = 0
         except DashboardError as error:
-            now = JobObservation(held.polls, error=str(error))
             held.failures += 1
+            if held.failures < NEWS and before is not None and not before.error:
+                return  # a busy head loses an answer now and then
+            now = JobObservation(held.polls, error=str(error))
         held.latest = now
         if before is None or _content(before) != _content(now) or now.error:
             self._wake(key)
