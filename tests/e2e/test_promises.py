@@ -40,11 +40,19 @@ def can_listen(port):
         except OSError:
             return False
 
+def can_write(path):
+    try:
+        open(path, "w").close()
+        return True
+    except OSError:
+        return False
+
 print(json.dumps({
     "own network": can_listen(int(os.environ["TAKEN"])),
     "own files": there("/etc" + "/word/word") and not os.path.exists("/tmp" + "/" + os.environ["MARK"]),
     "own processes": os.readlink("/proc/self/ns/pid") != os.environ["PROCESSES"],
     "pods and credentials": not there(os.environ["SECRET"]),
+    "overlay file system": can_write("/usr" + "/" + os.environ["MARK"]),
 }))
 """
 
@@ -95,6 +103,7 @@ def less() -> Iterator[Callable[..., Machine]]:
         pytest.param([NET_ADMIN], 0, "netns", id="root that may not change the network"),
         pytest.param(["networks"], 0, "mounts", id="root without network namespaces"),
         pytest.param(["networks", "mounts", "users"], 0, "loopback", id="root without namespaces"),
+        pytest.param(["programs"], USER, "netns", id="a user without a program on the PATH"),
         pytest.param(["networks"], USER, "mounts", id="a user without network namespaces"),
         pytest.param(["users"], USER, "loopback", id="a user without user namespaces"),
     ],
@@ -112,6 +121,9 @@ def test_what_doctor_promises_is_what_pods_get(
         create(machine, *looking(busy.getsockname()[1], Path(mark.name).name, secret))
         machine.wait("pod/looking", "jsonpath={.status.phase}=Succeeded")
     given = json.loads(machine.kubectl("logs", "looking", "-c", "look"))
+    if (written := Path("/usr") / Path(mark.name).name).exists():
+        written.unlink()
+        given["overlay file system"] = False  # it was the machine's own
     assert given == {name: promised[name] for name in given}
     runs_as = machine.kubectl("logs", "looking", "-c", "who").strip()
     assert (runs_as == "4711") == (sandbox != "loopback" and taken != [NET_ADMIN] and not user)

@@ -99,11 +99,19 @@ def sandbox_finding() -> Finding:
         detail = f"mounts: own PID and mount namespaces; {block}"
         return Finding("sandbox", False, detail, f"for standard ports: {_no_networks()}")
     detail = f"loopback: {block}; needs no rights"
-    missing = (
+    return Finding("sandbox", False, detail, f"for standard ports and mount paths: {_no_mounts()}")
+
+
+def _no_mounts() -> str:
+    """Why there are no mount namespaces."""
+    if os.geteuid() == 0:
+        return (
+            "this root may not make mount namespaces: allow CAP_SYS_ADMIN, and unshare and mount in its seccomp profile"
+        )
+    return (
         "neither root nor user namespaces: run as root, or allow unprivileged user namespaces (sysctl "
         "user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)"
     )
-    return Finding("sandbox", False, detail, f"for standard ports and mount paths: {missing}")
 
 
 def _no_networks() -> str:
@@ -164,6 +172,17 @@ def outside_finding(sandbox: str) -> Finding:
     return Finding("way out", not why, detail, f"for a route: {why}")
 
 
+def root_finding(sandbox: str) -> Finding:
+    """What of the machine's files containers can change."""
+    if sandbox == "loopback":
+        detail = "not used in loopback: containers write where your user may, into the machine's own files"
+        return Finding("overlay file system", False, detail)
+    there = "overlay" in _text("/proc/filesystems")
+    detail = "containers see a writable root of their own" if there else "missing"
+    advice = "containers see the machine's root read-only; load the overlay module"
+    return Finding("overlay file system", there, detail, advice)
+
+
 def memory_controller() -> str:
     """Which control group version can hold memory limits here: `v2`, `v1` or empty."""
     with contextlib.suppress(OSError):
@@ -180,7 +199,6 @@ def findings() -> list[Finding]:
     disk = shutil.disk_usage(Path.home())
     shared = shutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None
     ray = importlib.util.find_spec("ray") is not None
-    overlay = "overlay" in _text("/proc/filesystems")
     sandbox = sandbox_finding()
     name = sandbox.detail.partition(":")[0]
     found = [
@@ -198,12 +216,7 @@ def findings() -> list[Finding]:
         *part_findings(name),
         view_finding(),
         outside_finding(name),
-        Finding(
-            "overlay file system",
-            overlay,
-            "containers see a writable root of their own" if overlay else "missing",
-            "containers see the machine's root read-only; load the overlay module",
-        ),
+        root_finding(name),
         Finding(
             "memory limits",
             bool(controller),

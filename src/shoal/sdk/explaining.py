@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.api import kinds
+from shoal.api import kinds, ray_gang
 from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_ELASTIC_JOB
 from shoal.api.meta import Json
@@ -183,7 +183,8 @@ def _plain(kind: Kind, obj: Json) -> dict[str, Any]:
     """A gang that no AppWrapper holds: what its own controller says."""
     state, reason = gangs.state_of(kind, obj)
     since = gangs.ended_at(kind, obj) or _since(obj)
-    return {**_named(kind, obj), "state": words(state), "since": since, "message": reason}
+    stands = "waiting for room" if ray_gang.why_waiting(obj) else words(state)
+    return {**_named(kind, obj), "state": stands, "since": since, "message": reason}
 
 
 async def _wrapper(client: Client, kind: Kind, obj: Json) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from shoal.engine.model import NewNodes, QuotaIncrease
 
-from .build import admitted, engine, gang, node, pods, quota, subtree
+from .build import admitted, engine, gang, node, pod, pods, quota, subtree
 
 
 def explained(judge, name):
@@ -34,6 +34,14 @@ def test_no_list_is_given_where_none_would_help():
     judge = engine(node("n", cpu=2), gang("small"), gang("huge", pods(9), at=1))
     judge.plan(1)
     assert explained(judge, "huge").release == ()
+
+
+def test_what_ended_gangs_still_hold_makes_no_gang_too_large():
+    """The cluster of a RayJob stays after its job, with its pods."""
+    left = pod("left", on="a", of="ended", cpu=3)
+    judge = engine(node("a", cpu=4), left, gang("small", pods(1, cpu=2)), gang("large", pods(1, cpu=5)))
+    judge.plan(0)
+    assert (explained(judge, "small").too_large, explained(judge, "large").too_large) == (False, True)
 
 
 def team(*gangs):

@@ -99,7 +99,7 @@ async def test_a_cluster_waits_and_says_why(cluster):
     assert rows["large"]["state"] == "waiting"
     assert "cpu" in rows["large"]["reason"]
     told = await why.explain_to(cluster.client, gangs.KINDS, "large", "default", fresh=True)
-    assert told["reason"] == "Room"
+    assert (told["state"], told["reason"]) == ("waiting for room", "Room")
     assert told["holders"] == ["RayCluster/default/demo"]
     await cluster.client.delete(kinds.RAY_CLUSTER, "demo", "default")
     await cluster.until(kinds.RAY_CLUSTER, "large", starts)

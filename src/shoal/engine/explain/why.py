@@ -43,7 +43,7 @@ def explain(state: LineState, key: str, now: int, *, guess: bool = True) -> Expl
         holders=found.holders or holders(state, gang, found.shortfalls),
         least_increase=_least_increase(state, gang, found) if guess else None,
         release=release,
-        too_large=guess and found.reason == "resources" and not release,
+        too_large=guess and found.reason == "resources" and not release and not _fits_alone(state, gang),
     )
 
 
@@ -147,6 +147,14 @@ def front(state: LineState, count: int, now: int) -> list[str]:
     ]
     found = [state.by_uid(uid) for uid in first]
     return [gang.key for gang in nsmallest(count, found, key=lambda gang: state.policy.rank(gang, state, now))]
+
+
+def _fits_alone(state: LineState, gang: Gang) -> bool:
+    """Is there room once every gang is gone? Also those that have ended and whose pods are still there: a RayJob's
+    cluster stays after its job."""
+    ledger = state.ledger
+    with ledger.without({*ledger.by_gang, *ledger.holders, gang.uid}):
+        return isinstance(find_room(gang, ledger, say_why=False), Placement)
 
 
 def _release(state: LineState, gang: Gang) -> tuple[str, ...]:
