@@ -60,6 +60,15 @@ _COMMAND = """\
         {{- if .Values.pageUrl }}
         - --page-url={{ .Values.pageUrl }}
         {{- end }}
+        {{- with .Values.kubeApiQps }}
+        - --kube-api-qps={{ . }}
+        {{- end }}
+        {{- with .Values.kubeApiBurst }}
+        - --kube-api-burst={{ . }}
+        {{- end }}
+        {{- with .Values.tracesUrl }}
+        - --traces={{ . }}
+        {{- end }}
         {{- if ne .Values.logFormat "text" }}
         - --log-format={{ .Values.logFormat }}
         {{- end }}

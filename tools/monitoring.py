@@ -138,6 +138,14 @@ CONTROLLER = (
     ),
     Panel("From a decision to its storing", "s", {_quantile(0.99, "shoal_decision_store_seconds"): "99 %"}),
     Panel(
+        "Error of estimated starts",
+        "s",
+        {
+            _quantile(0.5, "shoal_estimate_error_seconds"): "median",
+            _quantile(0.9, "shoal_estimate_error_seconds"): "90 %",
+        },
+    ),
+    Panel(
         "Room in use",
         "percentunit",
         {"1 - sum(shoal_room) by (resource) / sum(shoal_allocatable > 0) by (resource)": "{{resource}}"},

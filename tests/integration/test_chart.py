@@ -42,6 +42,7 @@ CASES: dict[str, Json] = {
     "its own namespace": {"namespaces": ["lab"], "only": ["appwrapper"], "openMetrics": True, "flowControl": False},
     "as the creator in one namespace": {"namespaces": ["red"], "settings": {"create_as_creator": True}},
     "jobs without a queue": {"settings": {"queues.manage_jobs_without_queue_name": "true"}},
+    "few requests, with traces": {"kubeApiQps": 50, "kubeApiBurst": 120, "tracesUrl": "http://collector.example:4318"},
     "history and notices": {
         "historySecret": "history",
         "notifySecret": "notices",

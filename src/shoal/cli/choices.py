@@ -17,6 +17,7 @@ import click
 from shoal.errors import BadInput
 
 if TYPE_CHECKING:
+    from shoal.cli.kueue_config import KueueConfig
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings
     from shoal.controllers.queues import QueueSettings
@@ -63,16 +64,17 @@ def kueue_config_option(command: F) -> F:
     )(command)
 
 
-def of_kueue(path: Path | None) -> dict[str, str]:
-    """Settings of Kueue's configuration file; what has no meaning here is said."""
-    if path is None:
-        return {}
+def of_kueue(path: Path | None) -> KueueConfig:
+    """Settings of Kueue's configuration file, read as --set reads them; what has no meaning here is said."""
     from shoal.cli import kueue_config
 
+    if path is None:
+        return kueue_config.KueueConfig({}, [])
     found = kueue_config.read(path)
     if found.unused:
         click.echo(f"{path}: without a meaning here: {', '.join(found.unused)}", err=True)
-    return read(f"{name}={value}" for name, value in found.settings.items())
+    settings = read(f"{name}={value}" for name, value in found.settings.items())
+    return kueue_config.KueueConfig(settings, found.unused, found.qps, found.burst)
 
 
 def read(chosen: Iterable[str]) -> dict[str, str]:
@@ -240,6 +242,15 @@ def use_job_kinds(settings: QueueSettings) -> None:
     from shoal.controllers.queues.jobs.configured import ConfiguredJobs
 
     jobs.use(made for one in settings.job_kinds if (made := ConfiguredJobs(one)).kind not in jobs.BY_KIND)
+
+
+def use_frameworks(settings: QueueSettings) -> None:
+    """Leave out the kinds of jobs that queues shall not hold. Webhooks and rights are the same for all: a job of such a
+    kind is let pass."""
+    from shoal.controllers.queues import jobs
+
+    if settings.frameworks:
+        jobs.only(settings.frameworks)
 
 
 def _content(name: str, value: str) -> str:

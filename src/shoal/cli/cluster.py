@@ -102,6 +102,7 @@ class LocalCluster:
         gangs, clusters = wrapper_settings(self.settings), hub_settings(self.settings)
         queues = queue_settings(self.settings)
         choices.use_job_kinds(queues)
+        choices.use_frameworks(queues)
         self.server.admission.judges.update(
             judges(
                 self.client,

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal import __version__
 from shoal.cli import agents, choices
 from shoal.cli.choices import flag, set_option
 from shoal.cli.reach import reach
 from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
 from shoal.errors import BadInput
-from shoal.kube import logs
+from shoal.kube import logs, tracing
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.collector import spare_collector
@@ -169,6 +170,14 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     help="Requests that it sends at once after a rest. Default: twice --kube-api-qps.",
 )
 @click.option(
+    "--traces",
+    envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    default="",
+    metavar="URL",
+    help="Send OpenTelemetry traces to this collector, by OTLP over HTTP. Environment: OTEL_EXPORTER_OTLP_ENDPOINT; "
+    "OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_TRACES_SAMPLER count, too.",
+)
+@click.option(
     "--page-port",
     type=click.IntRange(0, 65535),
     default=0,
@@ -219,6 +228,7 @@ def command(
     open_metrics: bool,
     kube_api_qps: float,
     kube_api_burst: int,
+    traces: str,
     page_port: int,
     page_url: str,
     namespace: str,
@@ -227,6 +237,9 @@ def command(
 ) -> None:
     """Run Shoal's controllers until stopped."""
     logs.configure(log_format, verbose=verbose)
+    if traces:
+        with flag("--traces"):
+            click.get_current_context().call_on_close(tracing.configure(traces, __version__))
     with flag("--only"):
         names = chosen_parts(only)
     from shoal.controllers.planning.history.notices import from_environment
@@ -237,7 +250,7 @@ def command(
     with flag("--kueue-config"):
         of_kueue = choices.of_kueue(kueue_config)
     with flag("--set"):
-        settings = {**of_kueue, **choices.read(chosen)}
+        settings = {**of_kueue.settings, **choices.read(chosen)}
         wrappers = choices.wrapper_settings({**options, **rights}, settings)
     with flag("--policy" if wrappers.policy == policy else "--set"):
         choices.check_policy(wrappers.policy)
@@ -245,6 +258,8 @@ def command(
         store = HistoryStore(history, keep_logs=keep_logs) if history != "none" else None
     with flag("--notify-allow"):
         notices = from_environment(os.environ, notify_allow)
+    if not kube_api_qps:
+        kube_api_qps, kube_api_burst = of_kueue.qps, kube_api_burst or of_kueue.burst
     webhooks = webhooks or bool(webhook_url)
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
@@ -252,6 +267,7 @@ def command(
     in_queues = choices.queue_settings({}, settings)
     with flag("--set"):
         choices.use_job_kinds(in_queues)
+        choices.use_frameworks(in_queues)
         trusted = wrappers.trust_unstamped
         hub = choices.cluster_settings(
             {"namespace": namespace, "trust_unstamped": trusted, "stamps": "webhook"}, settings

@@ -104,7 +104,7 @@ def command(
     with choices.flag("--set"):
         of_options = {**({"supply": supply} if supply else {}), **({"preemption": "true"} if preemption else {})}
         settings = choices.read(f"{name}={value}" for name, value in install_values.settings_of(base).items())
-        settings = {**settings, **of_kueue, **of_options, **choices.read(chosen)}
+        settings = {**settings, **of_kueue.settings, **of_options, **choices.read(chosen)}
         choices.check_policy(settings.get("policy", "priority"), importable=False)
         choices.use_job_kinds(choices.queue_settings({}, settings))
     if not image and not crds_only:
@@ -123,6 +123,8 @@ def command(
         certificates=certificates or base.certificates,
         webhook_url=webhook_url or base.webhook_url,
         open_metrics=open_metrics or base.open_metrics,
+        kube_api_qps=base.kube_api_qps or of_kueue.qps,
+        kube_api_burst=base.kube_api_burst or of_kueue.burst,
     )
     with choices.flag("--watch-namespace" if watched else "--values"):
         choices.check_limits(values.namespaces, parts)

@@ -96,6 +96,21 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
             description="https://HOST of a proxy that ends TLS and serves the page from the Service shoal-page."
         ),
     ] = ""
+    kube_api_qps: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, description="Requests a second that the leader sends to the API server; 0: as many as it needs."
+        ),
+    ] = 0
+    kube_api_burst: Annotated[
+        int, msgspec.Meta(ge=0, description="Requests that it sends at once after a rest; 0: twice kubeApiQps.")
+    ] = 0
+    traces_url: Annotated[
+        str,
+        msgspec.Meta(
+            description="Collector of OpenTelemetry traces, by OTLP over HTTP, as http://HOST:4318. Empty: none."
+        ),
+    ] = ""
     log_format: Annotated[
         Literal["text", "json"], msgspec.Meta(description="Lines for people, or one JSON object a line.")
     ] = "text"

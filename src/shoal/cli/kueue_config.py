@@ -20,10 +20,13 @@ VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
 
 
 class KueueConfig(msgspec.Struct, frozen=True):
-    """`settings` as --set takes them; `unused` are the fields that have no meaning here."""
+    """`settings` as --set takes them; `unused` are the fields that have no meaning here; `qps` and `burst` as the
+    options --kube-api-qps and --kube-api-burst, 0 where there is no limit."""
 
     settings: dict[str, str]
     unused: list[str]
+    qps: float = 0.0
+    burst: int = 0
 
 
 def _seconds(value: Any) -> str:
@@ -74,6 +77,20 @@ def _selector(value: Any) -> str:
     return ",".join(parts)
 
 
+def _transformations(value: Any) -> str:
+    """In the words of the setting. Kueue retains the input unless it is told to replace it."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) and one.get("input") for one in value):
+        raise ValueError("must be a list of rules, each with its input")
+    made = []
+    for one in value:
+        if one.get("strategy", "Retain") not in ("Retain", "Replace"):
+            raise ValueError("has a strategy that is neither Retain nor Replace")
+        outputs = {str(name): str(amount) for name, amount in (one.get("outputs") or {}).items()}
+        rule = {"input": one["input"], "outputs": outputs, "replace": one.get("strategy") == "Replace"}
+        made.append({**rule, "multiply_by": one.get("multiplyBy") or ""})
+    return msgspec.json.encode(made).decode()
+
+
 _OPERATORS = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
 
 _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -89,6 +106,7 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "admissionFairSharing.usageSamplingInterval": ("queues.admission_fair_sharing.sampling_seconds", _seconds),
     "admissionFairSharing.resourceWeights": ("queues.admission_fair_sharing.resource_weights", _weights),
     "resources.excludeResourcePrefixes": ("queues.excluded_prefixes", _texts),
+    "resources.transformations": ("queues.transformations", _transformations),
     "resources.quotaCheckStrategy": ("queues.quota_check_strategy", _text),
     "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
     "objectRetentionPolicies.workloads.afterFinished": ("queues.keep_finished_seconds", _seconds),
@@ -97,7 +115,10 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "manageJobsWithoutQueueName": ("queues.manage_jobs_without_queue_name", _boolean),
     "managedJobsNamespaceSelector": ("queues.managed_namespaces", _selector),
     "featureGates.UnadmittedWorkloadsExplicitStatus": ("queues.explicit_status", _boolean),
+    "featureGates.PriorityBoost": ("queues.priority_boost", _boolean),
     "multiKueue.workerLostTimeout": ("clusters.lost_seconds", _seconds),
+    "multiKueue.dispatcherName": ("clusters.dispatcher", _text),
+    "multiKueue.origin": ("clusters.origin", _text),
 }
 _SWITCHES = ("waitForPodsReady", "fairSharing")
 """On where they are given; v1beta1 says `enable` as well."""
@@ -116,9 +137,14 @@ def read(path: Path) -> KueueConfig:
     for name in _SWITCHES:
         if isinstance(given.get(name), dict) and given[name].get("enable") is False:
             given.pop(name)
-    settings, unused = {}, []
+    settings: dict[str, str] = {}
+    unused: list[str] = []
     if isinstance(given.get("fairSharing"), dict):
         settings["queues.fair_sharing"] = "true"
+    rate = given.pop("clientConnection", None) or {}
+    frameworks = _frameworks(given, unused)
+    if frameworks:
+        settings["queues.frameworks"] = frameworks
     for place, value in _leaves(given):
         taken = _TAKEN.get(place)
         if taken is None:
@@ -129,7 +155,24 @@ def read(path: Path) -> KueueConfig:
             settings[taken[0]] = taken[1](value)
         except ValueError as error:
             raise BadInput(f"--kueue-config {path}: {place} {error}") from None
-    return KueueConfig(settings, unused)
+    try:
+        qps, burst = float(rate.get("qps") or 0), int(rate.get("burst") or 0)
+    except (AttributeError, TypeError, ValueError):
+        raise BadInput(f"--kueue-config {path}: clientConnection must have numbers, qps and burst") from None
+    return KueueConfig(settings, unused, max(0.0, qps), max(0, burst) if qps > 0 else 0)
+
+
+def _frameworks(given: Json, unused: list[str]) -> str:
+    """Those that queues know here; the others are named."""
+    from shoal.controllers.queues import jobs
+
+    integrations = given.get("integrations")
+    named = integrations.pop("frameworks", None) if isinstance(integrations, dict) else None
+    if not isinstance(named, list):
+        return ""
+    known = jobs.known_frameworks()
+    unused += [f"integrations.frameworks {one}" for one in named if one not in known]
+    return ",".join(one for one in named if one in known)
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

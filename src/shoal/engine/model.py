@@ -61,11 +61,16 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     topology_request: dict[str, Any] = {}
-    node_requests: Amounts | None = None
-    """Of one pod on its node, where quota counts it differently; None: `requests`."""
+    quota_requests: Amounts | None = None
+    """Of one pod as quota counts it, where that is not what its node must have; None: `requests`."""
     scheduling_gates: tuple[str, ...] = ()
     opaque: bool = False
     """True when only amounts are declared and the pod template is not known (MCAD's custompodresources)."""
+
+    @property
+    def charged(self) -> Amounts:
+        """What quota counts of one pod."""
+        return self.requests if self.quota_requests is None else self.quota_requests
 
 
 class Seat(msgspec.Struct, frozen=True):

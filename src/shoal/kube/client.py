@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.kube import tracing
 from shoal.kube.errors import ApiError, from_status
 from shoal.kube.transport import Request, Response, Stream, Transport
 
@@ -337,8 +338,11 @@ class Client:
         headers = {**self.headers, "accept": accept}
         if body:
             headers["content-type"] = content_type
-        request = Request(method=method, path=path, query=query or {}, headers=headers, body=body)
-        answer = await self.transport.send(request, timeout=timeout or self.timeout)
+        with tracing.span(method, lambda: {"http.request.method": method, "url.path": path}, sent=True) as made:
+            headers |= tracing.headers()
+            request = Request(method=method, path=path, query=query or {}, headers=headers, body=body)
+            answer = await self.transport.send(request, timeout=timeout or self.timeout)
+            tracing.answered(made, answer.status)
         if answer.status >= 300:
             raise refusal(answer.status, answer.headers, answer.body)
         return answer

@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.api.kind import Kind
 from shoal.api.times import micro_text
+from shoal.kube import tracing
 
 LogFormat = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -56,6 +57,8 @@ class JsonLines(logging.Formatter):
         if work is not None:
             line["controller"], line["object"] = work[0], key_text(work[1])
         line |= {name: str(found) for name in FIELDS if (found := getattr(record, name, None)) is not None}
+        if trace := tracing.trace_id():
+            line["trace"] = trace
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()

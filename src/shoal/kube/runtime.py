@@ -13,16 +13,18 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import AbstractContextManager
 from random import Random
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from shoal.kube import tracing
 from shoal.kube.backoff import asked_to_wait
 from shoal.kube.cancelled import end_if_cancelled
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import Conflict, KubeError, LeaseLost
-from shoal.kube.logs import working_on
+from shoal.kube.logs import key_text, working_on
 
 K = TypeVar("K", bound=Hashable)
 LOST_PAUSE = 1.0
@@ -194,7 +196,7 @@ class Controller(Generic[K]):
             key = await self.queue.take()
             again: float | None = None
             try:
-                with working_on(self.name, key):
+                with working_on(self.name, key), self._span(key):
                     again = await self._reconcile(key)
                 self.counts.reconciled += 1
                 self._failures.pop(key, None)
@@ -208,6 +210,9 @@ class Controller(Generic[K]):
                 self._tell_idle()
             if key in self._failures:
                 await self._give_way()
+
+    def _span(self, key: K) -> AbstractContextManager[Any]:
+        return tracing.span("reconcile", lambda: {"shoal.controller": self.name, "shoal.object": key_text(key)})
 
     async def _give_way(self) -> None:
         """Thousands of keys that fail at once, as when the lease is lost, must not keep our cancellation from us."""

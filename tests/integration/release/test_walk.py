@@ -95,6 +95,7 @@ def test_f441_a_release_comes_is_upgraded_under_load_and_goes_and_nothing_is_los
     eve.kubectl("delete", "appwrapper", "first", "--wait=true")
     eve.until_state("second", "Running")
 
+    _queued_jobs(plane, eve)
     plane.add_node("node-1", cpu="32", memory="64Gi")
     with Load(eve) as load:
         until(lambda: len(load.submitted) >= 3, "no load")
@@ -108,17 +109,54 @@ def test_f441_a_release_comes_is_upgraded_under_load_and_goes_and_nothing_is_los
     assert load.refused == []
     eve.until_running(["second", *load.submitted])
     assert {created(plane, "pods")[name] for name in load.submitted} == {1}
-    assert created(plane, "rayclusters") == {"first": 1, "second": 1}
+    wrapped = {name: count for name, count in created(plane, "rayclusters").items() if not name.startswith("train-")}
+    assert wrapped == {"first": 1, "second": 1}
+    assert admitted(eve) == {"train-second"} and len(eve.pods_of("train-second")) == 1
     assert any('"object":"AppWrapper/lab/load-' in replica.said for replica in release.replicas)
     hold_by(plane.kubeconfig, rules_of(AppWrapperSettings(), QueueSettings(), ray=True))
 
-    running = uids(plane, "appwrappers.workload.codeflare.dev,rayclusters,pods,services")
+    kept = "appwrappers.workload.codeflare.dev,rayjobs,rayclusters,workloads.kueue.x-k8s.io,localqueues,pods,services"
+    running = uids(plane, kept)
     assert "finished" not in release.uninstall()
     assert left_behind(plane) == set()
-    assert uids(plane, "appwrappers.workload.codeflare.dev,rayclusters,pods,services") == running
-    plane.kubectl("-n", LAB, "delete", "appwrappers.workload.codeflare.dev", "--all", "--timeout=60s")
+    assert uids(plane, kept) == running
+    for kind in ("appwrappers.workload.codeflare.dev", "rayjobs", "workloads.kueue.x-k8s.io"):
+        plane.kubectl("-n", LAB, "delete", kind, "--all", "--timeout=60s")
+    plane.kubectl("delete", "clusterqueue,resourceflavor", "--all", "--timeout=60s")
     until(lambda: uids(plane, "pods,rayclusters") == {}, "pods are left")
     plane.kubectl("delete", "namespace", LAB)
+
+
+def _queued_jobs(plane: ControlPlane, eve: Eve) -> None:
+    """The walk of two training jobs and one GPU: an administrator makes the queue, the user submits; the second job
+    waits whole until the first is gone."""
+    plane.add_node("gpu", **{"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"})
+    of_queue, of_user = [], []
+    for one in yaml.safe_load_all((SAMPLES / "ray" / "gpu-queue.yaml").read_text()):
+        (of_queue if one["apiVersion"].startswith("kueue") else of_user).append(json.dumps(one))
+    plane.kubectl("-n", LAB, "apply", "-f", "-", stdin="\n---\n".join(of_queue))
+    configuration, first, second = of_user
+    for one in (configuration, first):
+        eve.kubectl("create", "-f", "-", stdin=one)
+    until(
+        lambda: admitted(eve) == {"train-first"} and len(eve.pods_of("train-first")) == 1, "the first job is not there"
+    )
+    eve.kubectl("create", "-f", "-", stdin=second)
+    until(lambda: "nvidia.com/gpu" in eve.shoal("why", "rayjob/train-second"), "why does not name the GPU")
+    assert "train-second" in eve.shoal("get")
+    assert admitted(eve) == {"train-first"} and eve.pods_of("train-second") == []
+    eve.kubectl("delete", "rayjob", "train-first", "--wait=true")
+    until(lambda: admitted(eve) == {"train-second"}, "the second job is not admitted")
+    until(lambda: len(eve.pods_of("train-second")) == 1, "the second job has no head")
+
+
+def admitted(eve: Eve) -> set[str]:
+    """Jobs whose Workload is admitted, as the user sees them."""
+    return {
+        one["metadata"]["ownerReferences"][0]["name"]
+        for one in json.loads(eve.kubectl("get", "workloads.kueue.x-k8s.io", "-o", "json"))["items"]
+        if any(c["type"] == "Admitted" and c["status"] == "True" for c in one.get("status", {}).get("conditions") or ())
+    }
 
 
 def _looks_everywhere(patch: pytest.MonkeyPatch) -> None:

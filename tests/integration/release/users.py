@@ -64,6 +64,14 @@ class Eve:
     def pods(self, cluster: str) -> list[str]:
         return self.kubectl("get", "pods", "-l", f"ray.io/cluster={cluster}", "-o", "name").split()
 
+    def pods_of(self, job: str) -> list[str]:
+        """Heads and workers of a RayJob."""
+        clusters = json.loads(self.kubectl("get", "rayclusters", "-o", "json"))["items"]
+        owned = [
+            one for one in clusters if one["metadata"].get("labels", {}).get("ray.io/originated-from-cr-name") == job
+        ]
+        return [pod for one in owned for pod in self.pods(one["metadata"]["name"])]
+
 
 class Load:
     """Eve submits gangs, one after the other, until told to stop; every refusal is kept."""

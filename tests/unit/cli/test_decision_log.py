@@ -8,6 +8,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.planning import decision_log
+from shoal.kube.lease import LeaseSettings
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.cli.test_monitoring import served
@@ -28,7 +29,7 @@ async def test_f332_a_decision_has_one_id_until_it_is_stored(quiet: Cluster, lin
     """F332: many gangs are decided about at once, and a line of the log must be found for one of them. Holds: what was
     decided and what became of it carry the gang's key, its UID and one id that no other decision has."""
     await make(quiet, flavor(), cluster_queue(quota={"cpu": "9", "memory": "8Gi"}), local_queue())
-    async with running_replica(Replica(admin(quiet))) as replica:
+    async with running_replica(Replica(admin(quiet), lease=LeaseSettings())) as replica:
         await replica.until("gangs", None)
         await make(quiet, ray_job("first", 1), ray_job("second", 1))
         await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one)[1] == 2)

@@ -25,10 +25,15 @@ waitForPodsReady:
 fairSharing:
   preemptionStrategies: [LessThanInitialShare]
 integrations:
-  frameworks: [batch/job, ray.io/rayjob]
+  frameworks: [batch/job, ray.io/rayjob, deployment, kubeflow.org/mpijob]
   labelKeysToCopy: [team, cost]
 resources:
   excludeResourcePrefixes: [example.com/]
+  transformations:
+    - {input: nvidia.com/mig-1g.5gb, strategy: Replace, outputs: {example.com/credits: 10, example.com/memory: 5Gi}}
+    - {input: example.com/license, multiplyBy: cpu, outputs: {example.com/seats: "1"}}
+clientConnection: {qps: 50, burst: 100}
+multiKueue: {origin: hub, dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, gcInterval: 1m}
 objectRetentionPolicies:
   workloads: {afterFinished: 24h}
 manageJobsWithoutQueueName: true
@@ -58,7 +63,14 @@ def test_what_has_a_meaning_becomes_settings_and_the_rest_is_named(tmp_path: Pat
     assert made.manage_jobs_without_queue_name
     excluded = "kubernetes.io/metadata.name notin (kube-system,kueue-system)"
     assert made.managed_namespaces == f"team=a,{excluded},!trial"
-    assert found.unused == ["namespace", "integrations.frameworks"]
+    assert made.frameworks == ("batch/job", "ray.io/rayjob", "deployment")
+    first, second = made.transformations
+    assert first.replace and first.outputs == {"example.com/credits": "10", "example.com/memory": "5Gi"}
+    assert not second.replace and (second.input, second.multiply_by) == ("example.com/license", "cpu")
+    assert (found.qps, found.burst) == (50.0, 100)
+    clusters = choices.cluster_settings({}, choices.read(f"{name}={value}" for name, value in found.settings.items()))
+    assert clusters.origin == "hub" and not clusters.chooses
+    assert found.unused == ["integrations.frameworks kubeflow.org/mpijob", "namespace", "multiKueue.gcInterval"]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -93,9 +105,10 @@ def test_an_installation_takes_the_file_and_options_win(tmp_path: Path) -> None:
         ["--image", "x", "--kueue-config", file, "--set", "queues.pods_ready.timeout=60", "--dry-run", "-o", "json"],
     )
     assert told.exit_code == 0, told.output
-    assert "without a meaning here: namespace, integrations.frameworks\n" in told.stderr
+    assert "without a meaning here: integrations.frameworks kubeflow.org/mpijob, namespace, " in told.stderr
     (deployment,) = (one for one in json.loads(told.stdout)["items"] if one["kind"] == "Deployment")
     command = deployment["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert {"--kube-api-qps=50", "--kube-api-burst=100"} <= set(command)
     assert "--set=queues.pods_ready.timeout=60" in command and "--set=queues.fair_sharing=true" in command
 
 

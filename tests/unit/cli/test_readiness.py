@@ -49,12 +49,18 @@ class Counted:
 class Replica:
     """`shoal controller` without its process: one health server, one leadership, all parts."""
 
-    def __init__(self, transport: Transport, name: str = "one", namespace: str = "kube-system") -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        name: str = "one",
+        namespace: str = "kube-system",
+        lease: LeaseSettings = QUICK,
+    ) -> None:
         self.health = HealthServer()
         readiness = Readiness(self.health)
         settings = AppWrapperSettings(trust_unstamped=True)
         self.parts = parts_named(PARTS, settings, QueueSettings(), RaySettings(), self.health, readiness)
-        self.leadership = Leadership(Client(transport), "shoal-controller", namespace, name, settings=QUICK)
+        self.leadership = Leadership(Client(transport), "shoal-controller", namespace, name, settings=lease)
         readiness.stands_by(self.leadership)
 
     async def until(self, part: str, text: str | None) -> str:

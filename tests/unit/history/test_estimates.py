@@ -69,3 +69,19 @@ async def test_earlier_runs_of_the_user_in_the_queue_say_from_when(remembering: 
     known = (await ask(cluster, "second"))["estimate"]
     left = (parse_time(known["at"]) - loop.clock.now()) / SECOND
     assert known["basis"] == "History" and 200 < left <= 301
+
+
+async def test_the_error_of_the_first_estimate_is_served_when_the_gang_starts(
+    remembering: tuple[Cluster, PlanningLoop],
+) -> None:
+    cluster, loop = remembering
+    await running(cluster, limited("first", 600))
+    (second,) = await make(cluster, limited("second"))
+    await waiting(cluster, second)
+    error = loop.decision_log.estimate_error
+    assert (await ask(cluster, "second"))["estimate"]["at"] and sum(error.counts) == 0
+    await cluster.client.delete(kinds.JOB, "first", "default")
+    await cluster.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+    assert sum(error.counts) == 1 and 500 < error.sum <= 601  # it ended ten minutes before its limit
+    (served,) = (one for one in loop.metrics.collect() if one.name == "shoal_estimate_error_seconds")
+    assert [one.value for one in served.samples if one.name.endswith("_count")] == [1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,9 +10,11 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
+from shoal.cli import choices
 from shoal.cli import cluster as composition
 from shoal.cli.admission import configurations
-from shoal.controllers.queues import QueueSettings
+from shoal.controllers.queues import QueueSettings, jobs
+from shoal.errors import BadInput
 from shoal.kube.errors import Forbidden
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -132,6 +135,28 @@ async def test_f370_namespaces_outside_the_selector_have_no_part_in_queues(quiet
     assert await quiet.client.list(kinds.WORKLOAD, "theirs") == []
     await quiet.client.patch(kinds.NAMESPACE, "theirs", None, {"metadata": {"labels": {"team": "b"}}})
     await quiet.until(kinds.JOB, "named", lambda one: one["spec"]["suspend"] is True, namespace="theirs")
+
+
+@pytest.fixture
+def every_kind() -> Iterator[None]:
+    """The kinds of jobs are the process's: what a test leaves out comes back."""
+    before = list(jobs.ALL)
+    yield
+    jobs.use(one for one in before if one not in jobs.ALL)
+
+
+async def test_kinds_of_jobs_that_are_not_named_are_let_pass(quiet: Cluster, every_kind: None) -> None:
+    choices.use_frameworks(QueueSettings(frameworks=("ray.io/rayjob", "statefulset")))
+    watched(quiet)
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    (free,) = await make(quiet, {**job("free"), "spec": unlabelled("free")["spec"]})
+    assert free["spec"]["suspend"] is False
+    (held,) = await make(quiet, ray_job("held"))
+    await quiet.until(kinds.WORKLOAD, name_of(held, "RayJob", "ray.io"), true("Admitted"))
+    assert len(await quiet.client.list(kinds.WORKLOAD, "default")) == 1
+    assert kinds.POD in jobs.BY_KIND  # of a StatefulSet the pods are queued
+    with pytest.raises(BadInput, match=r"there is no kind of job kubeflow.org/mpijob"):
+        choices.use_frameworks(QueueSettings(frameworks=("kubeflow.org/mpijob",)))
 
 
 def test_a_selector_that_cannot_be_read_is_refused() -> None:

@@ -14,10 +14,14 @@ import msgspec
 
 from shoal.controllers.planning.spread import Spread
 from shoal.engine.model import Gang, Plan
+from shoal.kube import tracing
 
 log = logging.getLogger(__name__)
 
 BOUNDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+ERROR_BOUNDS = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+MOST_PROMISES = 10_000
+SECOND = 1_000_000
 STORED = {
     "reserved": ("reserved", "admitted", "finished"),
     "admitted": ("admitted", "finished"),
@@ -43,6 +47,10 @@ class DecisionLog:
         """From a decision until the watch shows it stored."""
         self.hand_over = Spread(BOUNDS)
         """From the end of a gang until the start of the next is stored."""
+        self.estimate_error = Spread(ERROR_BOUNDS)
+        """Between the first estimate of a start that was told and the start, whichever came first."""
+        self._promised: dict[str, int] = {}
+        """By UID: the moment that was told."""
         self._open: dict[str, OpenDecision] = {}
         self._freed: float | None = None
 
@@ -55,15 +63,24 @@ class DecisionLog:
         if plan.admits or plan.reservations:
             self._freed = None
 
+    def promised(self, uid: str, at: int) -> None:
+        """A user was told that the gang starts from this moment on."""
+        if len(self._promised) < MOST_PROMISES:
+            self._promised.setdefault(uid, at)
+
     def told(self, gang: Gang, before: Gang | None, at: float) -> None:
         """What is stored of a gang; `before`: as the engine knew it."""
         if before is not None and before.state in HOLDING and gang.state not in HOLDING:
             self._freed = at
+        if gang.state == "admitted" and gang.uid in self._promised:
+            self.estimate_error.add(abs(gang.admitted_at - self._promised.pop(gang.uid)) / SECOND)
         found = self._open.get(gang.key)
         if found is None or found.uid != gang.uid or gang.state not in STORED[found.verb]:
             return
         del self._open[gang.key]
         self.store.add(at - found.at)
+        about = {"shoal.object": gang.key, "shoal.uid": gang.uid, "shoal.decision": found.id}
+        tracing.past(f"decision: {found.verb}", at - found.at, lambda: about)
         if found.since is not None:
             self.hand_over.add(at - found.since)
         log.info("%s is %s: stored", gang.key, found.verb, extra=_about(gang.key, gang.uid, found.id))
@@ -75,9 +92,10 @@ class DecisionLog:
             extra = _about(gang, found.uid, found.id)
             log.info("%s was to be %s: withdrawn, it could not be stored", gang, found.verb, extra=extra)
 
-    def gone(self, gang: str, held: bool, at: float) -> None:
+    def gone(self, gang: str, uid: str, held: bool, at: float) -> None:
         """The gang is deleted; `held`: it had room or quota."""
         self._open.pop(gang, None)
+        self._promised.pop(uid, None)
         if held:
             self._freed = at
 

@@ -47,6 +47,7 @@ from shoal.controllers.planning.source import WorkloadSource
 from shoal.controllers.planning.stamps import Stamps
 from shoal.engine import Engine
 from shoal.engine.model import Gang, Plan
+from shoal.kube import tracing
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
@@ -203,7 +204,7 @@ class PlanningLoop:
             self.history.gone(uid)
         held = self.engine.gang(key)
         self.decisions.forget(key, uid)
-        self.decision_log.gone(key, held is not None and held.state in HOLDING, self.clock.monotonic())
+        self.decision_log.gone(key, uid, held is not None and held.state in HOLDING, self.clock.monotonic())
         self._preemptors.forget(key, uid)
         self.engine.remove(key)
         if keep_room and held is not None and held.uid == uid:
@@ -277,6 +278,10 @@ class PlanningLoop:
         ended = self.clock.monotonic()
         self.metrics.planned(ended - began, bool(plan.admits or plan.reservations))
         self.decision_log.decided(plan, now, ended)
+        decided = {"reserved": plan.reservations, "admitted": plan.admits, "preempted": plan.preempts}
+        counts = {f"shoal.{verb}": len(found) for verb, found in decided.items()}
+        if any(counts.values()):
+            tracing.past("plan", ended - began, lambda: counts)
         self._plans += 1
         for warning in plan.warnings:
             if warning not in self._warned:

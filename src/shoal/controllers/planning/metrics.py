@@ -85,6 +85,11 @@ class PlanningMetrics:
                 "From the end of a gang until the start of the next is stored.",
                 self._decisions.hand_over,
             ),
+            (
+                "shoal_estimate_error_seconds",
+                "Between the first estimate of a start that users were told and the start.",
+                self._decisions.estimate_error,
+            ),
         ):
             yield HistogramMetricFamily(name, text, buckets=spread.buckets(), sum_value=spread.sum)
         for source in self._sources:

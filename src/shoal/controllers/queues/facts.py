@@ -45,6 +45,7 @@ class QueueFacts:
         """By UID: the revision, what its pods depend on (they are read once for it), and the gang."""
         self._rules = read.PodRules(
             excluded_prefixes=settings.excluded_prefixes,
+            transformations=settings.transformations,
             partial_admission=settings.partial_admission,
             priority_boost=settings.priority_boost,
             requeue_by_creation=settings.pods_ready is not None and settings.pods_ready.requeue_by == "Creation",

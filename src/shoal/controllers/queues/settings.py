@@ -10,6 +10,7 @@ from shoal.controllers.demand import RaySidecars
 from shoal.controllers.queues.jobs.configured import JobKind
 from shoal.engine.kueue import KueueSettings as DecisionSettings
 from shoal.engine.kueue import ShareStrategy, UsageSharing
+from shoal.engine.kueue.read import Transformation
 from shoal.errors import BadInput
 from shoal.kube.selectors import label_selector
 
@@ -114,6 +115,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of job labels that its Workload carries, too."""
     excluded_prefixes: tuple[str, ...] = ()
     """Resources whose names begin so need no quota."""
+    transformations: tuple[Transformation, ...] = ()
+    """What a request for one resource (`input`) counts in quota: `outputs` for each whole unit of it, times what is
+    asked of the resource `multiply_by`, instead of the input (`replace`) or beside it. A list in JSON, or `@FILE`
+    with YAML."""
+    frameworks: tuple[str, ...] = ()
+    """Kinds of jobs that queues hold, by Kueue's names, such as `batch/job,ray.io/rayjob,pod`; empty: all."""
     explicit_status: bool = False
     """Say of a new gang that it waits, before it was looked at: one more write for each."""
     keep_finished_seconds: Seconds | None = None

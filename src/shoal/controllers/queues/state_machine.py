@@ -334,7 +334,7 @@ def _asked(gang: Gang) -> list[Json]:
     return [
         {
             "name": one.name,
-            "resources": {name: show(name, amount * one.count) for name, amount in sorted(one.requests.items())},
+            "resources": {name: show(name, amount * one.count) for name, amount in sorted(one.charged.items())},
         }
         for one in gang.pod_sets
     ]

@@ -133,9 +133,9 @@ class QueueMember:
 
 
 def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
-    count = pod_set.count
-    if count < 0 or (pod_set.requests and min(pod_set.requests.values()) < 0):
-        negative = sorted(name for name, each in pod_set.requests.items() if each < 0)
+    count, requests = pod_set.count, pod_set.charged
+    if count < 0 or (requests and min(requests.values()) < 0):
+        negative = sorted(name for name, each in requests.items() if each < 0)
         raise BadInput(f"pod set {pod_set.name}: {', '.join(negative) or 'count'} must not be negative")
     if terms.reclaimable:
         count = max(0, count - terms.reclaimable.get(pod_set.name, 0))
@@ -144,16 +144,16 @@ def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:
     if pod_set.node_selector or pod_set.affinity or pod_set.tolerations:
         constraints = Constraints(pod_set.node_selector, parse_node_terms(pod_set.affinity), pod_set.tolerations)
     if not pod_set.topology_request:
-        return PodDemand(pod_set.name, count, least, pod_set.requests, constraints)
+        return PodDemand(pod_set.name, count, least, requests, constraints)
     group = pod_set.topology_request.get("podSetGroupName") or ""
     wish = read_wish(pod_set.topology_request)
-    return PodDemand(pod_set.name, count, least, pod_set.requests, constraints, str(group), wish=wish)
+    return PodDemand(pod_set.name, count, least, requests, constraints, str(group), wish=wish)
 
 
 def _grown(demands: tuple[PodDemand, ...], replaced: QueueMember) -> tuple[PodDemand, ...] | None:
     """What is asked beyond a slice that runs; None when more than the number of pods has changed."""
     there = {part.name: part for part in replaced.assignment}
-    asked = {pod_set.name: pod_set.requests for pod_set in replaced.gang.pod_sets}
+    asked = {pod_set.name: pod_set.charged for pod_set in replaced.gang.pod_sets}
     found = []
     for demand in demands:
         part = there.get(demand.name)
@@ -190,7 +190,7 @@ def topology_of(gang: Gang, assignment: tuple[PodSetAssignment, ...]) -> Uses:
     """Where an assignment puts pods in topologies."""
     if not has_places(assignment):
         return ()
-    each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
+    each = {pod_set.name: pod_set.requests for pod_set in gang.pod_sets}
     return tuple(
         TopologyUse(tuple(sorted(set(part.flavors.values()))), part.topology, each.get(part.name, {}))
         for part in assignment
@@ -204,10 +204,6 @@ def has_places(parts: Iterable[Placed]) -> bool:
         if part.topology is not None:
             return True
     return False
-
-
-def node_requests_of(pod_set: PodSet) -> dict[str, int]:
-    return pod_set.requests if pod_set.node_requests is None else pod_set.node_requests
 
 
 def charge_of(assignment: tuple[PodSetAssignment, ...], left: dict[str, int] | None = None) -> Usage:

@@ -315,12 +315,12 @@ def _pod_set(entry: StoredPodSet, rules: PodRules) -> PodSet:
         entry.template,
         min_count=entry.min_count if rules.partial_admission else None,
     )
-    requests = _transformed({**_named_zero(entry.template.get("spec") or {}), **made.requests}, rules)
+    requests = {**_named_zero(entry.template.get("spec") or {}), **made.requests}
     topology = msgspec.to_builtins(entry.topology_request) if entry.topology_request is not None else {}
     return msgspec.structs.replace(
         made,
-        requests=requests,
-        node_requests=made.requests if rules.changes_requests else None,
+        requests={name: max(0, each) for name, each in requests.items()},
+        quota_requests=_transformed(requests, rules) if rules.changes_requests else None,
         topology_request=topology,
     )
 

@@ -121,11 +121,11 @@ def test_transformations_turn_one_resource_into_another(replace, expected):
     rules = read.PodRules(
         transformations=(read.Transformation(input="cpu", outputs={"credits": "10"}, replace=replace),)
     )
-    assert read.workload(workload(), rules).pod_sets[0].requests == expected
+    assert read.workload(workload(), rules).pod_sets[0].charged == expected
 
 
 def test_excluded_prefixes_are_not_charged():
-    assert set(read.workload(workload(), read.PodRules(excluded_prefixes=("mem",))).pod_sets[0].requests) == {"cpu"}
+    assert set(read.workload(workload(), read.PodRules(excluded_prefixes=("mem",))).pod_sets[0].charged) == {"cpu"}
 
 
 def test_a_workload_that_cannot_be_read_becomes_a_gang_with_a_problem():

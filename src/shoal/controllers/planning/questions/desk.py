@@ -35,6 +35,7 @@ from shoal.api.questions import (
 )
 from shoal.api.times import micro_text, parse_time
 from shoal.controllers.planning.creators import Creator
+from shoal.controllers.planning.decision_log import DecisionLog
 from shoal.controllers.planning.history.asked import past
 from shoal.controllers.planning.history.kept_logs import NoLogs, kept_logs
 from shoal.controllers.planning.history.lengths import estimate
@@ -83,6 +84,9 @@ class PlanningView(Protocol):
 
     @property
     def engine(self) -> Engine: ...
+
+    @property
+    def decision_log(self) -> DecisionLog: ...
 
     @property
     def stamps(self) -> Stamps: ...
@@ -220,6 +224,9 @@ class Desk:
         naming = await self._naming(asker, namespace, subject, told)
         found = answers.answer(subject, told.explanation, told.places, told.others, naming, made_from)
         soon = await self._estimate(subject.gang, subject, told, asker, namespace) if subject.gang else None
+        known = self._planning.engine.gang(subject.gang) if soon is not None and soon.at else None
+        if soon is not None and soon.at and known is not None:
+            self._planning.decision_log.promised(known.uid, parse_time(soon.at))
         return msgspec.structs.replace(found, answered_at=micro_text(self._clock.now()), estimate=soon)
 
     async def _consumers(

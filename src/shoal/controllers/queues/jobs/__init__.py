@@ -19,6 +19,8 @@ from shoal.controllers.queues.jobs.base import End, GangJob, lacking
 from shoal.errors import BadInput
 
 ENTRY_POINTS = "shoal.job_kinds"
+OF_PODS = {"deployment", "statefulset"}
+"""Frameworks of which the pods are queued."""
 
 
 def _shipped() -> Iterator[GangJob]:
@@ -55,6 +57,28 @@ def use(kinds: Iterable[GangJob]) -> None:
         BY_KIND[one.kind] = BY_NAME[name] = one
 
 
+def framework(one: GangJob) -> str:
+    """As Kueue's configuration calls a kind: those of Kubernetes' own workloads have no group."""
+    name = one.kind.kind.lower()
+    return name if one.kind.group in ("", "apps") else f"{one.kind.group}/{name}"
+
+
+def only(frameworks: Iterable[str]) -> None:
+    """Forget all kinds but these, before anything is put together. Raises BadInput for a name that no kind has."""
+    wanted = set(frameworks)
+    if unknown := sorted(wanted - known_frameworks()):
+        raise BadInput(f"queues.frameworks: there is no kind of job {', '.join(unknown)}")
+    if wanted & OF_PODS:
+        wanted.add("pod")
+    for one in [one for one in ALL if framework(one) not in wanted]:
+        ALL.remove(one)
+        del BY_KIND[one.kind], BY_NAME[one.kind.group, one.kind.kind]
+
+
+def known_frameworks() -> set[str]:
+    return {framework(one) for one in ALL} | OF_PODS
+
+
 def sendable() -> list[GangJob]:
     """Kinds that can run in another cluster: objects that their own controller follows there, not single pods."""
     return [one for one in ALL if one.kind != POD]
@@ -62,4 +86,4 @@ def sendable() -> list[GangJob]:
 
 use((*_shipped(), *_installed()))
 
-__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob", "sendable", "use"]
+__all__ = ["ALL", "BY_KIND", "BY_NAME", "End", "GangJob", "known_frameworks", "only", "sendable", "use"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember, has_places, node_requests_of
+from shoal.engine.kueue.demand import QueueMember, has_places
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Outcome, PodSetChoice
 from shoal.engine.kueue.preemption.candidates import Victim
@@ -63,7 +63,7 @@ def uses_of(gang: Gang, parts: list[PodSetChoice]) -> Uses:
     """Where the pods of an assignment go in topologies."""
     if not has_places(parts):
         return ()
-    each = {pod_set.name: node_requests_of(pod_set) for pod_set in gang.pod_sets}
+    each = {pod_set.name: pod_set.requests for pod_set in gang.pod_sets}
     return tuple(
         TopologyUse(tuple(sorted({choice.flavor for choice in part.choices.values()})), part.topology, each[part.name])
         for part in parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember, node_requests_of
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Flavor, KueueSettings
 from shoal.engine.kueue.flavors.assignment import (
     TOPOLOGY_PLACEMENT_FAILED,
@@ -71,7 +71,7 @@ class PlacingStep:
                 return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
             return ""
         if not flavor.topology:
-            asked = next(node_requests_of(one) for one in self.member.gang.pod_sets if one.name == pod_set)
+            asked = next(one.requests for one in self.member.gang.pod_sets if one.name == pod_set)
             if not any(name in resources for name in asked):
                 return ""  # it counts something else than what the pods take from their nodes
             return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
@@ -182,7 +182,7 @@ class PlacingStep:
             flavor = self._flavor_of(part)
             if flavor:
                 pods = pods_to_place(
-                    pod_sets[part.name], part.count, node_requests_of(pod_sets[part.name]), implied=not explicit
+                    pod_sets[part.name], part.count, pod_sets[part.name].requests, implied=not explicit
                 )
                 wanted.setdefault(flavor, []).append(pods)
         return wanted
