@@ -1,13 +1,14 @@
 """What a large cluster costs: nodes, pods and gangs in stock, two replicas of the controller, and the leader's death.
 
     python bench/cluster.py [--nodes 5000] [--pods 50000] [--gangs 10000] [--arrivals 200] [--qps 0]
+        [--limit SECONDS]
 
 On a real kube-apiserver with etcd; nodes and pods are bare objects, which no kubelet changes. A gang is an AppWrapper
 of one pod that takes all eight GPUs of a node, so that as many start as there are nodes and the rest waits. Each
 replica is a `shoal controller` process of its own. Prints one JSON line for each step: seconds, CPU and memory of the
 replica, and its requests to the API server by gang started. Fail-over: small gangs are submitted all the while, the
 leader is killed; what counts is when another replica holds the lease, when the first gang starts again, and that every
-gang has one pod.
+gang has one pod. The last line is a summary of all, with what was not reached left out.
 """
 
 from __future__ import annotations
@@ -284,10 +285,41 @@ async def running(work: Awaitable[None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+def summary(steps: dict[str, Json]) -> Json:
+    """One line: what the leader needs, and how long the cluster is without one."""
+    taken = {
+        ("asked", "nodes"): "nodes",
+        ("asked", "pods"): "pods",
+        ("asked", "gangs"): "gangs",
+        ("take over", "ready_seconds"): "ready_seconds",
+        ("take over", "seconds"): "all_started_seconds",
+        ("take over", "cpu_seconds"): "cpu_seconds",
+        ("take over", "mib_at_most"): "mib_at_most",
+        ("take over", "requests_a_gang"): "requests_a_gang",
+        ("take over", "apiserver_cpu_seconds"): "apiserver_cpu_seconds",
+        ("at rest", "cpu_share"): "cpu_share_at_rest",
+        ("at rest", "requests_a_second"): "requests_a_second_at_rest",
+        ("standing by", "mib"): "standby_mib",
+        ("fail over", "leads_after_seconds"): "leads_after_seconds",
+        ("fail over", "first_gang_after_seconds"): "first_gang_after_seconds",
+        ("fail over", "started_twice"): "started_twice",
+    }
+    made = {name: steps[step][field] for (step, field), name in taken.items() if step in steps}
+    if "take over" in steps:
+        made["cpu_ms_a_gang"] = round(1000 * steps["take over"]["cpu_seconds"] / steps["take over"]["started"], 2)
+    return {"step": "summary", **made}
+
+
 async def measure(plane: ControlPlane, asked: argparse.Namespace, folder: Path) -> None:
     transport = load(str(plane.kubeconfig))
     client, started = Client(transport), Started()
     replicas: list[Replica] = []
+    steps: dict[str, Json] = {}
+
+    def show(step: Json) -> None:
+        steps[step["step"]] = step
+        tell(step)
+
     show({"step": "asked", "nodes": asked.nodes, "pods": asked.pods, "gangs": asked.gangs})
     try:
         show(await stock(client, asked))
@@ -300,6 +332,7 @@ async def measure(plane: ControlPlane, asked: argparse.Namespace, folder: Path) 
             show({"step": "standing by", **replicas[1].memory(), "cpu_seconds": round(replicas[1].cpu(), 1)})
             show(await fail_over(client, *replicas, started, asked))
     finally:
+        tell(summary(steps))
         for replica in replicas:
             if replica.process.poll() is None:
                 replica.process.kill()
@@ -307,7 +340,15 @@ async def measure(plane: ControlPlane, asked: argparse.Namespace, folder: Path) 
         await transport.close()
 
 
-def show(line: Json) -> None:
+async def limited(plane: ControlPlane, asked: argparse.Namespace, folder: Path) -> None:
+    try:
+        async with asyncio.timeout(asked.limit):
+            await measure(plane, asked, folder)
+    except TimeoutError:
+        raise SystemExit(f"error: not done within {asked.limit:.0f} s") from None
+
+
+def tell(line: Json) -> None:
     print(json.dumps(line), flush=True)
 
 
@@ -318,11 +359,12 @@ def main() -> None:
     parser.add_argument("--gangs", type=int, default=10_000)
     parser.add_argument("--arrivals", type=int, default=200, help="gangs that come while the leader dies")
     parser.add_argument("--qps", type=int, default=0, help="as shoal controller --kube-api-qps; 0: no limit")
+    parser.add_argument("--limit", type=float, help="seconds after which it ends with what it has")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         plane = ControlPlane(Path(folder) / "plane").start()
         try:
-            asyncio.run(measure(plane, asked, Path(folder)))
+            asyncio.run(limited(plane, asked, Path(folder)))
         finally:
             plane.stop()
 

@@ -1,13 +1,16 @@
-"""The real KubeRay and Kueue as processes beside a control plane: how they are built, configured and started.
+"""The real KubeRay, Kueue and MCAD as processes beside a control plane: how they are built, configured and started.
 
 Used by the tests that move in from them and by the bench that runs beside them (bench/jobs.py). Both run without
 webhooks: the API server of a test plane reaches no Service. What is queued with them is therefore created suspended.
+MCAD is in no Go proxy: it is built from the checkout that MCAD_CHECKOUT names, where there is one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from tests.controlplane.plane import ControlPlane, free_ports
 
 KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 KUEUE = build.KUEUE
+MCAD = "MCAD_CHECKOUT"
+"""The environment variable that names a checkout of multi-cluster-app-dispatcher."""
 CERTIFICATES = "KUEUE_CERTIFICATES"
 """The environment variable that names the folder with Kueue's certificate."""
 FIXED_FOLDER, OWN_FOLDER = '"/etc/kueue/metrics/certs"', f'os.Getenv("{CERTIFICATES}")'
@@ -50,6 +55,24 @@ def kuberay(*options: str) -> list[str]:
         "--enable-leader-election=false",
         *options,
     ]
+
+
+def mcad_checkout() -> Path | None:
+    found = os.environ.get(MCAD)
+    return Path(found).resolve() if found else None
+
+
+def mcad_definitions(checkout: Path) -> list[Path]:
+    return sorted((checkout / "config" / "crd" / "bases").glob("*.yaml"))
+
+
+def mcad(checkout: Path, plane: ControlPlane, folder: Path) -> list[str]:
+    program, (probes, metrics) = folder / "mcad-controller", free_ports(2)
+    if not program.exists():
+        made = ["go", "build", "-o", str(program), "./cmd/kar-controllers"]
+        subprocess.run(made, cwd=checkout, env={**os.environ, "GOFLAGS": "-mod=mod"}, check=True, timeout=900)
+    listens = [f"--healthProbeListenAddr=127.0.0.1:{probes}", f"--secure-port={metrics}"]
+    return [str(program), f"--kubeconfig={plane.kubeconfig}", *listens, "--v=4", "--logtostderr"]
 
 
 def certificates(plane: ControlPlane) -> Path:

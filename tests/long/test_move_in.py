@@ -1,4 +1,7 @@
-"""Shoal takes running workloads over from the real KubeRay and Kueue, and gives them back: not one pod is restarted."""
+"""Shoal takes running workloads over from the real KubeRay, Kueue and MCAD, and gives them back: not one pod is restarted.
+
+MCAD is in no Go proxy: its test runs where MCAD_CHECKOUT names a checkout of multi-cluster-app-dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -322,3 +325,120 @@ def serves(port: int, name: str, value: float) -> bool:
     except OSError:
         return False
     return bool(found) and sum(found) == value
+
+
+# --- MCAD
+
+SUBMITTER = "system:serviceaccount:default:submitter"
+
+
+def wrapper(name: str, *items: Json, priority: int = 0) -> Json:
+    resources = {"GenericItems": [{"replicas": 1, "generictemplate": one} for one in items]}
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"priority": priority, "schedulingSpec": {"minAvailable": 1}, "resources": resources},
+    }
+
+
+def wrapped_pod(name: str, cpu: str) -> Json:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"wrapped": "yes"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def wrapped_deployment(name: str, replicas: int) -> Json:
+    pod = wrapped_pod(name, "100m")
+    labels = {"wrapped": "yes", "deployment": name}
+    template = {"metadata": {"labels": labels}, "spec": {**pod["spec"], "restartPolicy": "Always"}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod["metadata"] | {"name": name}, "spec": spec}
+
+
+def wrapped_pods(plane: ControlPlane) -> dict[str, tuple[str, int]]:
+    """Running pods of AppWrappers: UID, and how often a container was started again."""
+    return {
+        one["metadata"]["name"]: (
+            one["metadata"]["uid"],
+            sum(each["restartCount"] for each in one["status"].get("containerStatuses") or ()),
+        )
+        for one in objects(plane, "pods", "-l", "wrapped=yes")
+        if one["status"]["phase"] == "Running"
+    }
+
+
+def states(plane: ControlPlane) -> dict[str, str]:
+    found = objects(plane, "appwrappers.workload.codeflare.dev")
+    return {one["metadata"]["name"]: (one.get("status") or {}).get("state", "") for one in found}
+
+
+@pytest.mark.skipif(peers.mcad_checkout() is None, reason="MCAD_CHECKOUT names no checkout of MCAD")
+def test_dispatched_app_wrappers_go_from_mcad_to_shoal_and_back(plane: ControlPlane, tmp_path: Path) -> None:
+    checkout = peers.mcad_checkout()
+    assert checkout is not None
+    definitions = peers.mcad_definitions(checkout)
+    for path in definitions:
+        plane.kubectl("apply", "--server-side", "-f", str(path))
+    plane.kubectl("create", "serviceaccount", "submitter")
+    plane.kubectl("create", "rolebinding", "submitter", "--clusterrole=edit", "--serviceaccount=default:submitter")
+    until(lambda: is_served(plane, "appwrappers.workload.codeflare.dev"), lambda: "AppWrappers are not served")
+    command = peers.mcad(checkout, plane, tmp_path)
+    stands = deployment(command, "mcad-controller", "quay.io/project-codeflare/mcad-controller:v1.35.0")
+    del stands["spec"]["template"]["spec"]["containers"][0]["args"]
+    variables = {"QUOTA_ENABLED": "false", "DISPATCHER_MODE": "false", "PREEMPTION": "false"}
+    configured = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mcad"}, "data": variables}
+    stands["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "mcad"}}]
+    with running(command, plane, tmp_path / "mcad.log"):
+        for obj in (configured, stands):
+            plane.kubectl("create", "-n", "default", "-f", "-", stdin=json.dumps(obj))
+        for obj in (
+            wrapper("pods", wrapped_pod("one", "1"), wrapped_pod("two", "1")),
+            wrapper("served", wrapped_deployment("served", 3)),
+        ):
+            until_created(plane, obj)
+        said = lambda: (states(plane), (tmp_path / "mcad.log").read_text()[-2000:])  # noqa: E731
+        until(lambda: states(plane) == {"pods": "Running", "served": "Running"}, said)
+        until(lambda: len(wrapped_pods(plane)) == 5, lambda: wrapped_pods(plane))
+        until_created(plane, wrapper("large", wrapped_pod("large", "1000")))
+        until(lambda: states(plane)["large"] == "Pending", said)
+        before = wrapped_pods(plane)
+        told = json.loads(shoal(plane, "import", "-o", "json"))
+        rows = {row["name"]: row for row in told["objects"] if row["kind"] == "AppWrapper"}
+        assert {name: (row["state"], row["needs_creator"]) for name, row in rows.items()} == {
+            "pods": ("Running", True),
+            "served": ("Running", True),
+            "large": ("Pending", True),
+        }
+        (found,) = told["controllers"]
+        assert found["source"] == "MCAD" and found["settings"] == {"preemption": "false", "quota": "never"}
+        shoal(plane, "import", "--take", "--creator", SUBMITTER)
+
+    shoal(plane, "install", "--crds-only")
+    (port,) = free_ports(1)
+    ours = [SHOAL, "controller", "--only=appwrapper", f"--health-port={port}", "--open-metrics"]
+    log = tmp_path / "shoal.log"
+    with running(ours, plane, log):
+        until(lambda: serves(port, "shoal_appwrappers_waiting", 1), log.read_text)
+        assert states(plane) == {"pods": "Running", "served": "Running", "large": "Pending"}
+        plane.add_node("large", cpu="1100", memory="64Gi")
+        until(lambda: states(plane)["large"] == "Running", log.read_text)
+        with_shoal = wrapped_pods(plane)
+        assert before.items() <= with_shoal.items() and set(with_shoal) == {*before, "large"}
+        plane.kubectl("delete", "appwrapper", "pods", "--wait=true")
+        until(lambda: len(wrapped_pods(plane)) == 4, lambda: wrapped_pods(plane))
+    left = wrapped_pods(plane)
+
+    shoal(plane, "import", "--give-back")
+    for path in definitions:
+        plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+    with running(command, plane, tmp_path / "mcad.log"):
+        until_created(plane, wrapper("later", wrapped_pod("later", "1")))
+        until(lambda: states(plane) == {"served": "Running", "large": "Running", "later": "Running"}, said)
+        assert left.items() <= wrapped_pods(plane).items()
+        plane.kubectl("delete", "appwrapper", "served", "--wait=true")
+        until(lambda: set(wrapped_pods(plane)) == {"large", "later"}, lambda: wrapped_pods(plane))

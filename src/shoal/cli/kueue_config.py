@@ -126,13 +126,19 @@ _SWITCHES = ("waitForPodsReady", "fairSharing")
 
 def read(path: Path) -> KueueConfig:
     try:
-        whole = msgspec.yaml.decode(path.read_bytes())
+        return parsed(path.read_bytes(), f"--kueue-config {path}")
     except OSError as error:
         raise BadInput(f"--kueue-config {path}: {error.strerror}") from None
+
+
+def parsed(text: bytes, where: str) -> KueueConfig:
+    """Raises BadInput, which says `where`."""
+    try:
+        whole = msgspec.yaml.decode(text)
     except msgspec.DecodeError as error:
-        raise BadInput(f"--kueue-config {path}: {error}") from None
+        raise BadInput(f"{where}: {error}") from None
     if not isinstance(whole, dict) or whole.get("apiVersion") not in VERSIONS:
-        raise BadInput(f"--kueue-config {path}: apiVersion must be {' or '.join(VERSIONS)}")
+        raise BadInput(f"{where}: apiVersion must be {' or '.join(VERSIONS)}")
     given: Json = {name: value for name, value in whole.items() if name not in ("apiVersion", "kind", "metadata")}
     for name in _SWITCHES:
         if isinstance(given.get(name), dict) and given[name].get("enable") is False:
@@ -154,11 +160,11 @@ def read(path: Path) -> KueueConfig:
         try:
             settings[taken[0]] = taken[1](value)
         except ValueError as error:
-            raise BadInput(f"--kueue-config {path}: {place} {error}") from None
+            raise BadInput(f"{where}: {place} {error}") from None
     try:
         qps, burst = float(rate.get("qps") or 0), int(rate.get("burst") or 0)
     except (AttributeError, TypeError, ValueError):
-        raise BadInput(f"--kueue-config {path}: clientConnection must have numbers, qps and burst") from None
+        raise BadInput(f"{where}: clientConnection must have numbers, qps and burst") from None
     return KueueConfig(settings, unused, max(0.0, qps), max(0, burst) if qps > 0 else 0)
 
 

@@ -111,9 +111,9 @@ def _print(rows: list[ImportRow], controllers: list[FoundController], form: str)
         return
     for one in controllers:
         click.echo(show.harmless(f"{one.source}: Deployment {one.namespace}/{one.name}, {one.replicas} replicas"))
-        if one.settings:
-            chosen = " ".join(f"--set {name}={value}" for name, value in sorted(one.settings.items()))
-            click.echo(show.harmless(f"  here: {chosen}"))
+        if one.settings or one.options:
+            chosen = [*one.options, *(f"--set {name}={value}" for name, value in sorted(one.settings.items()))]
+            click.echo(show.harmless(f"  here: {' '.join(chosen)}"))
         if one.unused:
             click.echo(show.harmless(f"  without a meaning here: {', '.join(one.unused)}"))
     if not rows:

@@ -13,6 +13,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
+from shoal.cli import kueue_config
 from shoal.cli.install_workload import NAME
 from shoal.controllers.planning import imports
 from shoal.controllers.planning.imports import ImportedObject, SoftenedWebhooks, StoppedController, StoppedParts
@@ -38,8 +39,36 @@ async def look(client: Client) -> tuple[list[ImportRow], list[FoundController]]:
             continue
         objects += [{**obj, "apiVersion": kind.api_version, "kind": kind.kind} for obj in found]
     deployments = await client.list(kinds.DEPLOYMENT)
-    controllers = [one for obj in deployments if (one := other_controllers.controller_of(obj)) is not None]
+    controllers = []
+    for obj in deployments:
+        if other_controllers.controller_of(obj) is None:
+            continue
+        given = await _config_maps(client, obj)
+        found = other_controllers.controller_of(obj, given)
+        controllers += [_with_file(found, given)] if found is not None else []
     return moving_in.rows(objects), controllers
+
+
+def _with_file(found: FoundController, config_maps: dict[str, Json]) -> FoundController:
+    """Kueue is configured by a file of a ConfigMap; what is found there are settings here."""
+    texts = [text for one in config_maps.values() for text in (one.get("data") or {}).values()]
+    for text in texts if found.source == "Kueue" else ():
+        if any(version in text for version in kueue_config.VERSIONS):
+            read = kueue_config.parsed(text.encode(), f"the configuration of Deployment {found.namespace}/{found.name}")
+            rate = [f"--kube-api-qps={read.qps:g}", f"--kube-api-burst={read.burst}"] if read.qps else []
+            return msgspec.structs.replace(found, settings=read.settings, unused=read.unused, options=rate)
+    return found
+
+
+async def _config_maps(client: Client, deployment: Json) -> dict[str, Json]:
+    """What its variables come from; one that may not be read counts as empty."""
+    found: dict[str, Json] = {}
+    for name in other_controllers.sources_of(deployment):
+        try:
+            found[name] = await client.get(kinds.CONFIG_MAP, name, deployment["metadata"]["namespace"])
+        except (NotFound, Forbidden):
+            continue
+    return found
 
 
 async def take(

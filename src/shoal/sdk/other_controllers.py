@@ -5,7 +5,7 @@ Pure. `shoal import` prints the settings, and stops and starts these Deployments
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -62,12 +62,28 @@ class FoundController(msgspec.Struct, frozen=True, kw_only=True):
     """As `--set` takes them."""
     unused: list[str]
     """Flags and variables that have no meaning here."""
+    options: list[str] = []
+    """Flags that `shoal controller` has under the same name."""
 
 
-def controller_of(deployment: Json) -> FoundController | None:
-    """None for a Deployment of anything else."""
+def sources_of(deployment: Json) -> set[str]:
+    """Names of the ConfigMaps that its containers take variables and files from."""
+    containers = _containers(deployment)
+    given = [one.get("configMapRef") or {} for each in containers for one in each.get("envFrom") or ()]
+    given += [
+        (one.get("valueFrom") or {}).get("configMapKeyRef") or {}
+        for each in containers
+        for one in each.get("env") or ()
+    ]
+    template = (deployment.get("spec") or {}).get("template") or {}
+    given += [one.get("configMap") or {} for one in (template.get("spec") or {}).get("volumes") or ()]
+    return {str(one["name"]) for one in given if one.get("name")}
+
+
+def controller_of(deployment: Json, config_maps: Mapping[str, Json] | None = None) -> FoundController | None:
+    """None for a Deployment of anything else. `config_maps`: those of `sources_of`, by name."""
     metadata, spec = deployment["metadata"], deployment.get("spec") or {}
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or []
+    containers = _containers(deployment)
     images = [str(one.get("image") or "") for one in containers]
     source = _NAMES.get(metadata["name"]) or next(
         (who for part, who in _IMAGES.items() if any(part in image for image in images)), None
@@ -77,8 +93,8 @@ def controller_of(deployment: Json) -> FoundController | None:
     flags = dict(
         _flags([*(word for one in containers for word in (*(one.get("command") or ()), *(one.get("args") or ())))])
     )
-    variables = {str(one["name"]): str(one.get("value") or "") for each in containers for one in each.get("env") or ()}
-    settings, unused = _read(source, flags, variables)
+    variables = dict(_variables(containers, config_maps or {}))
+    settings, unused, options = _read(source, flags, variables)
     return FoundController(
         source=source,
         namespace=metadata["namespace"],
@@ -86,10 +102,30 @@ def controller_of(deployment: Json) -> FoundController | None:
         replicas=int(spec.get("replicas", 1)),
         settings=settings,
         unused=unused,
+        options=options,
     )
 
 
-def _read(source: Source, flags: dict[str, str], variables: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+def _containers(deployment: Json) -> list[Json]:
+    template = (deployment.get("spec") or {}).get("template") or {}
+    return list((template.get("spec") or {}).get("containers") or ())
+
+
+def _variables(containers: list[Json], config_maps: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """What a container is given: whole ConfigMaps first, then single variables."""
+    for each in containers:
+        for one in each.get("envFrom") or ():
+            data = (config_maps.get((one.get("configMapRef") or {}).get("name", "")) or {}).get("data") or {}
+            yield from ((f"{one.get('prefix') or ''}{name}", str(value)) for name, value in data.items())
+        for one in each.get("env") or ():
+            reference = (one.get("valueFrom") or {}).get("configMapKeyRef") or {}
+            data = (config_maps.get(reference.get("name", "")) or {}).get("data") or {}
+            yield str(one["name"]), str(one.get("value") or data.get(reference.get("key", ""), ""))
+
+
+def _read(
+    source: Source, flags: dict[str, str], variables: dict[str, str]
+) -> tuple[dict[str, str], list[str], list[str]]:
     if source == "MCAD":
         flags = {
             **{_MCAD_VARIABLES[name]: value for name, value in variables.items() if name in _MCAD_VARIABLES},
@@ -97,7 +133,9 @@ def _read(source: Source, flags: dict[str, str], variables: dict[str, str]) -> t
         }
     known = {"KubeRay": _OF_KUBERAY, "MCAD": _OF_MCAD, "Kueue": {}}[source]
     settings = dict(_of_environment(variables)) if source == "KubeRay" else {}
-    unused = []
+    unused, options = [], []
+    if source == "MCAD" and flags.pop("dispatcher", "").lower() == "true":
+        options = ["--dispatcher", f"--agentconfigs={flags.pop('agentconfigs', '')}"]
     for name, value in flags.items():
         setting = known.get(name) or known.get(name.lower())
         if setting == "quota":
@@ -106,7 +144,7 @@ def _read(source: Source, flags: dict[str, str], variables: dict[str, str]) -> t
             settings[setting] = value
         elif setting is None and name.lower() not in _UNSAID:
             unused.append(f"--{name}")
-    return settings, unused
+    return settings, unused, options
 
 
 def _of_environment(variables: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -73,9 +73,9 @@ def test_a_dump_is_judged_object_by_object(tmp_path: Path) -> None:
         (
             "mcad-controller",
             ["--v=4", "--preemption", "--quotaEnabled=true"],
-            {"BACKOFFTIME": "30", "DISPATCHER_MODE": "true"},
+            {"BACKOFFTIME": "30", "DISPATCHER_MODE": "false"},
             {"preemption": "true", "quota": "always", "backoff_seconds": "30"},
-            ["--dispatcher"],
+            [],
         ),
     ],
 )  # fmt: skip
@@ -86,6 +86,28 @@ def test_flags_and_variables_of_the_others_have_names_here(
     spec = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
     found = controller_of(object_of("apps/v1", "Deployment", name, spec))
     assert found is not None and found.settings == settings and found.unused == unused and found.replicas == 2
+
+
+async def test_variables_and_files_from_config_maps_are_read(quiet: Cluster) -> None:
+    """As the charts of MCAD and Kueue configure them."""
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nclientConnection: {qps: 50}\nwaitForPodsReady: {timeout: 5m}\n"
+    maps = {"mcad": {"DISPATCHER_MODE": "TRUE", "DISPATCHER_AGENT_CONFIGS": "a.conf:uncordon", "PREEMPTION": "true"},
+            "kueue-manager-config": {"controller_manager_config.yaml": text}}  # fmt: skip
+    for name, data in maps.items():
+        await quiet.client.create(kinds.CONFIG_MAP, {"metadata": {"name": name}, "data": data}, "default")
+    of_mcad = {"containers": [{"name": "c", "image": "x", "envFrom": [{"configMapRef": {"name": "mcad"}}]}]}
+    volumes = [{"name": "config", "configMap": {"name": "kueue-manager-config"}}]
+    of_kueue = {"containers": [{"name": "c", "image": "x", "args": ["--config=/f.yaml"]}], "volumes": volumes}
+    for name, pod in (("mcad-controller", of_mcad), ("kueue-controller-manager", of_kueue)):
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        await quiet.client.create(kinds.DEPLOYMENT, {"metadata": {"name": name}, "spec": spec}, "default")
+    _, found = await taking_over.look(quiet.client)
+    mcad, kueue = sorted(found, key=lambda one: one.source, reverse=True)
+    assert mcad.settings == {"preemption": "true"} and mcad.unused == []
+    assert mcad.options == ["--dispatcher", "--agentconfigs=a.conf:uncordon"]
+    assert kueue.settings == {"queues.pods_ready.timeout": "300"} and kueue.options[0] == "--kube-api-qps=50"
 
 
 def test_other_deployments_are_none_of_them() -> None:

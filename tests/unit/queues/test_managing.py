@@ -142,7 +142,9 @@ def every_kind() -> Iterator[None]:
     """The kinds of jobs are the process's: what a test leaves out comes back."""
     before = list(jobs.ALL)
     yield
-    jobs.use(one for one in before if one not in jobs.ALL)
+    for known in (jobs.ALL, jobs.BY_KIND, jobs.BY_NAME):
+        known.clear()
+    jobs.use(before)  # in their order
 
 
 async def test_kinds_of_jobs_that_are_not_named_are_let_pass(quiet: Cluster, every_kind: None) -> None:
