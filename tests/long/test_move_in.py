@@ -1,4 +1,4 @@
-"""Shoal takes running workloads over from the real KubeRay, Kueue and MCAD, and gives them back: not one pod is restarted.
+"""Shoal takes running workloads over from the real KubeRay, Kueue and MCAD and gives them back: no pod is restarted.
 
 MCAD is in no Go proxy: its test runs where MCAD_CHECKOUT names a checkout of multi-cluster-app-dispatcher.
 """
