@@ -39,13 +39,13 @@ async def look(client: Client) -> tuple[list[ImportRow], list[FoundController]]:
             continue
         objects += [{**obj, "apiVersion": kind.api_version, "kind": kind.kind} for obj in found]
     deployments = await client.list(kinds.DEPLOYMENT)
-    controllers = []
+    controllers: list[FoundController] = []
     for obj in deployments:
         if other_controllers.controller_of(obj) is None:
             continue
         given = await _config_maps(client, obj)
-        found = other_controllers.controller_of(obj, given)
-        controllers += [_with_file(found, given)] if found is not None else []
+        one = other_controllers.controller_of(obj, given)
+        controllers += [_with_file(one, given)] if one is not None else []
     return moving_in.rows(objects), controllers
 
 
