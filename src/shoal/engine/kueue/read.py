@@ -147,9 +147,13 @@ class Transformation(msgspec.Struct, frozen=True, kw_only=True):
     """`resources.transformations[]`: what asking for one resource costs in others."""
 
     input: str
+    """The resource that pods ask for."""
     outputs: dict[str, str] = {}
+    """Resources that quota counts for it, each with the amount for one whole unit."""
     replace: bool = False
+    """Count the outputs instead of the input, not beside it."""
     multiply_by: str = ""
+    """A resource whose requested amount multiplies the outputs."""
 
 
 class PodRules(msgspec.Struct, frozen=True, kw_only=True):
