@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+_UNDER_WAY: set[asyncio.Future[tuple[None, None]]] = set()
+"""The loop alone holds a connection whose one end has been closed too weakly: it would vanish with the next collection
+of garbage, and with it the answer that is still to come."""
+
 
 async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: tuple[str, int]) -> None:
     """Hand a connection on to another address."""
@@ -22,9 +26,12 @@ async def relay_streams(
     far_reader: asyncio.StreamReader,
     far_writer: asyncio.StreamWriter,
 ) -> None:
+    both = asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+    _UNDER_WAY.add(both)
     try:
-        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+        await both
     finally:
+        _UNDER_WAY.discard(both)
         for end in (writer, far_writer):
             end.close()
 
