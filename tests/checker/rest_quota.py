@@ -14,6 +14,7 @@ from tests.checker.rest_objects import Json, Stored, condition, is_true, name_of
 
 Place = tuple[str, str]
 """Flavor and resource."""
+BACKFILLED = "shoal.dev/Backfilled"
 Usage = dict[Place, int]
 
 
@@ -149,6 +150,8 @@ class Quota:
             if queue is None:
                 self.lost += [workload] if queue_charged(workload) else []
                 continue
+            if is_true(workload, BACKFILLED):
+                continue  # the front is judged as if it were not there
             for at, value in charge_of(workload).items():
                 queue.own[at] = queue.own.get(at, 0) + value
 

@@ -30,6 +30,14 @@ DRAIN_SECONDS = PREFIX + "drain-seconds"
 """Annotation of a ClusterQueue: how long workers of its Ray clusters have between Ray being told that they go and their
 end; 0: they go at once, as with Kueue."""
 
+BACKFILL = PREFIX + "backfill"
+"""Annotation of a ClusterQueue with `StrictFIFO`: `true` where gangs behind its front may have what it waits for, until
+it can start."""
+
+DRAINABLE = PREFIX + "drainable"
+"""Annotation of a queued job: `true` where it may be stopped at any moment without much loss, so that it may
+backfill."""
+
 SUPPLY = PREFIX + "supply"
 """`fit` or `aggregate` on an AppWrapper: how its supply is judged."""
 

@@ -10,6 +10,9 @@ from shoal.api.meta import Json
 PODS_MISSING = "shoal.dev/PodsMissing"
 """Condition of an admitted gang of which pods have no node, since which moment, and why."""
 
+BACKFILLED = "shoal.dev/Backfilled"
+"""Condition of a gang that runs in quota for which the front of its queue waits: it leaves when that one can start."""
+
 
 def told(workload: Json) -> tuple[str, str] | None:
     """State and reason while a queue holds the job, or while it runs and pods of it have no node; None once it runs

@@ -98,6 +98,7 @@ class Engine:
             holds=quota.holds + room.holds,
             grows=room.grows + grows,
             shrinks=quota.shrinks + room.shrinks,
+            turns=quota.turns,
             warnings=quota.warnings + room.warnings,
             unfinished=quota.unfinished or room.unfinished,
             wake_at=min(wakes, default=0),

@@ -390,6 +390,15 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     """The ClusterQueue."""
     assignment: tuple[PodSetAssignment, ...]
+    backfilled: bool = False
+    """It leaves when the front of its queue can start, until its own turn comes. Store that with it."""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """Kueue: the turn of this gang, which was started by backfill, has come: it holds its quota as any other now."""
+
+    gang: str
+    uid: str
 
 
 class Preempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,7 +410,8 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     """Key of the gang that gets the room."""
     preemptor_uid: str
     cause: str
-    """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`, `node-failure` (for no other gang)."""
+    """One word for machines: `quota`, `priority`, `reclaim`, `fair-share`, `backfill`, or for no other gang
+    `node-failure`."""
     message: str = ""
     term: str = ""
     """Kueue: the reason of its `Preempted` condition."""
@@ -482,6 +492,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     obtains: tuple[Obtain, ...] = ()
     grows: tuple[Grow, ...] = ()
     shrinks: tuple[Shrink, ...] = ()
+    turns: tuple[Turn, ...] = ()
     warnings: tuple[str, ...] = ()
     """Facts that could not be used, each naming the object at fault."""
     unfinished: bool = False
@@ -494,4 +505,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """True when there is nothing to do; holds alone change nothing."""
         grows = any(not one.shortfalls for one in self.grows)
         moves = self.preempts or self.shrinks or self.reseats or self.obtains or grows
-        return not (self.reservations or self.places or self.admits or moves)
+        return not (self.reservations or self.places or self.admits or self.turns or moves)

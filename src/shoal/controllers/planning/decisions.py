@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from shoal.engine.kueue import terms_of
-from shoal.engine.model import Admit, Gang, Hold, Plan, PodSetAssignment, Preempt, Reseat, Reservation
+from shoal.engine.model import Admit, Gang, Hold, Plan, PodSetAssignment, Preempt, Reseat, Reservation, Turn
 
 replace = msgspec.structs.replace
 
@@ -55,6 +55,8 @@ class Decisions:
         self._reservations: dict[str, Reservation] = {}
         self._places: dict[str, Reservation] = {}
         """Other places in a topology for gangs that have quota."""
+        self._turns: dict[str, Turn] = {}
+        """Gangs that were started by backfill, and whose turn has come."""
         self._admits: dict[str, Admit] = {}
         self._preempts: dict[str, Preempt] = {}
         self._reseats: dict[str, Reseat] = {}
@@ -104,6 +106,8 @@ class Decisions:
             gang.state not in ("reserved", "admitted") or self._places[key].assignment == gang.assignment
         ):
             del self._places[key]
+        if key in self._turns and not terms_of(gang).backfilled and key not in self._reservations:
+            del self._turns[key]
         if gang.state not in ("reserved", "waiting") or (waits and key not in self._reservations):
             self._admits.pop(key, None)
         if gang.state == "reserved" and not gang.checks_done:
@@ -138,7 +142,9 @@ class Decisions:
         key, uid = gang.key, gang.uid
         reservation, admit, preempt = self.reservation(key, uid), self.admit(key, uid), self.preempt(key, uid)
         if reservation is not None and gang.state == "waiting":
-            terms = replace(terms_of(gang), cluster_queue=reservation.queue, evicted_at=None)
+            terms = replace(
+                terms_of(gang), cluster_queue=reservation.queue, evicted_at=None, backfilled=reservation.backfilled
+            )
             gang = replace(
                 gang,
                 state="reserved",
@@ -150,6 +156,8 @@ class Decisions:
             terms = terms_of(gang)
             later = replace(terms, requeue_at=max(terms.requeue_at, self._refused[key][1]))
             gang = replace(gang, details={**gang.details, "kueue": later})
+        if key in self._turns and self.turn(key, uid) is not None and terms_of(gang).backfilled:
+            gang = replace(gang, details={**gang.details, "kueue": replace(terms_of(gang), backfilled=False)})
         places = self.places(key, uid)
         if places is not None and gang.state in ("reserved", "admitted"):
             terms = replace(terms_of(gang), unhealthy_nodes=(), awaits_places=False)
@@ -167,7 +175,7 @@ class Decisions:
         """The gang is gone."""
         for book in (
             self.holds, self._no_room, self._reservations, self._places, self._admits, self._preempts, self._reseats,
-            self._stored, self._judged, self._refused, self._decided,
+            self._turns, self._stored, self._judged, self._refused, self._decided,
         ):  # fmt: skip
             book.pop(key, None)
         self._placed.pop(uid, None)
@@ -183,6 +191,8 @@ class Decisions:
             self._leaves_line(reservation.gang)
         for moved in plan.places:
             self._places[moved.gang] = moved
+        for turn in plan.turns:
+            self._turns[turn.gang] = turn
         for admit in plan.admits:
             self._admits[admit.gang] = admit
             if self._is_queued(admit.gang):
@@ -204,7 +214,9 @@ class Decisions:
             pending = self.admit(reseat.gang, reseat.uid)
             if pending is not None:
                 self._admits[reseat.gang] = replace(pending, seats=reseat.seats)
-        for part in (plan.reservations, plan.places, plan.admits, plan.preempts, plan.holds, plan.reseats):
+        for part in (
+            plan.reservations, plan.places, plan.admits, plan.preempts, plan.holds, plan.reseats, plan.turns,
+        ):  # fmt: skip
             touched.update(dict.fromkeys(one.gang for one in part))
         return list(touched)
 
@@ -225,6 +237,9 @@ class Decisions:
 
     def places(self, key: str, uid: str) -> Reservation | None:
         return about(self._places, key, uid)
+
+    def turn(self, key: str, uid: str) -> Turn | None:
+        return about(self._turns, key, uid)
 
     def admit(self, key: str, uid: str) -> Admit | None:
         return about(self._admits, key, uid)
@@ -281,6 +296,7 @@ class Decisions:
         self._withdraw_admission(key)
         if self._is_queued(key):
             self._reservations.pop(key, None)
+            self._turns.pop(key, None)
             self._preempts.pop(key, None)
 
     def call_off(self, key: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from shoal.api import kinds
 from shoal.api.gang import DRAIN_SECONDS, LEAVES_FOR
 from shoal.api.kind import Key
+from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import RAY_CLUSTER_NAME, RAY_NODE_TYPE
 from shoal.api.meta import Json, controller_of
@@ -31,6 +32,17 @@ ASKED_FOR = ("Preempted", "ClusterQueueStopped", "LocalQueueStopped")
 _RAY = (kinds.RAY_CLUSTER.kind, kinds.RAY_JOB.kind)
 
 
+def drain_seconds(workload: Workload, queue: ClusterQueue | None, settings: QueueSettings) -> float:
+    """How long workers of this gang have in this queue; 0 for what is not Ray's."""
+    owner = controller_of(workload.metadata)
+    if owner is None or owner.kind not in _RAY:
+        return 0.0
+    told = annotation(queue, DRAIN_SECONDS) if queue is not None else ""
+    if told.isascii() and told.isdigit():
+        return min(float(told), LONGEST)
+    return settings.drain_seconds
+
+
 class Draining:
     def __init__(self, caches: QueueCaches, settings: QueueSettings, ray: RayNodes | None) -> None:
         self._caches = caches
@@ -41,14 +53,9 @@ class Draining:
 
     def seconds(self, workload: Workload | None) -> float:
         """How long workers of this gang have; 0 for what is not Ray's."""
-        owner = controller_of(workload.metadata) if workload is not None else None
-        if workload is None or owner is None or owner.kind not in _RAY:
+        if workload is None:
             return 0.0
-        queue = self._caches.cluster_queue_of(workload)
-        told = annotation(queue, DRAIN_SECONDS) if queue is not None else ""
-        if told.isascii() and told.isdigit():
-            return min(float(told), LONGEST)
-        return self._settings.drain_seconds
+        return drain_seconds(workload, self._caches.cluster_queue_of(workload), self._settings)
 
     def until(self, workload: Workload) -> int:
         """Until when an evicted gang keeps its workers; 0: they go at once."""

@@ -23,7 +23,7 @@ from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
 from shoal.controllers.planning.creators import submitter_of
-from shoal.controllers.queues import checks
+from shoal.controllers.queues import backfill, checks
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import multikueue, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
@@ -68,6 +68,10 @@ class QueueFacts:
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
         cluster_queue = self._caches.cluster_queue_of(workload)
+        if cluster_queue is not None and backfill.is_asked_for(cluster_queue):
+            found = self._caches.job_of(key_of(workload))
+            if backfill.is_drainable(workload, found[1] if found is not None else None, cluster_queue, self._settings):
+                gang = replace(gang, details={**gang.details, "kueue": replace(terms_of(gang), drainable=True)})
         rules = checks.rules_of(cluster_queue)
         supply = self._settings.supply
         if multikueue.is_held(workload) or multikueue.dispatches(cluster_queue, self._caches):
@@ -147,6 +151,7 @@ class QueueFacts:
             problem=problem,
             places_later=self._provisioned(stored),
             places_elsewhere=multikueue.dispatches(stored, self._caches),
+            backfill=backfill.is_asked_for(stored),
         )
         return replace(fact, stopped=True) if stored.metadata.deletion_timestamp else fact
 

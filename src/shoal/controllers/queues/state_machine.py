@@ -19,7 +19,7 @@ from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.planning.preemptors import stored_preemptor, told_preemptor
-from shoal.controllers.queues import checks, readiness, recovery, standing
+from shoal.controllers.queues import backfill, checks, readiness, recovery, standing
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
@@ -83,6 +83,7 @@ class StateMachine:
         was_started = is_true(draft.workload, "Admitted") and not is_true(draft.workload, "Evicted")
         if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped and not was_started:
             steps.give_back(draft)
+            backfill.forget(draft)
             recovery.pause(draft)
             self._sync_checks(draft, cluster_queue)
             held_off = True  # this is stored first; then it waits as any other
@@ -250,6 +251,7 @@ class StateMachine:
         reservation = self._decisions.reservation(gang.key, gang.uid)
         if reservation is not None:
             steps.reserve(draft, reservation.queue, reservation.assignment)
+            backfill.note_reservation(draft, reservation)
             if clusters := self._clusters_of(gang.uid):
                 draft.set("nominatedClusterNames", list(clusters))
             self._sync_checks(draft, self._caches.cluster_queue(reservation.queue) or cluster_queue)
@@ -268,6 +270,8 @@ class StateMachine:
             standing.renew(draft, self._caches, explicit=self._settings.explicit_status)
 
     def _admit(self, draft: WorkloadDraft, gang: Gang, cluster_queue: ClusterQueue | None) -> None:
+        if self._decisions.turn(gang.key, gang.uid) is not None:
+            backfill.note_turn(draft)
         moved = self._decisions.places(gang.key, gang.uid)
         if moved is not None:
             steps.place(draft, moved.assignment)

@@ -17,6 +17,7 @@ from shoal.engine.model import (
     Preempt,
     Reservation,
     Shortfall,
+    Turn,
 )
 
 WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
@@ -45,6 +46,8 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     assignment: tuple[PodSetAssignment, ...]
     replaces: str = ""
     """Key of the slice whose place it takes, and which has to be ended now."""
+    backfilled: bool = False
+    """In quota that the front of its queue waits for; see `Terms.backfilled`."""
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +103,7 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[Wait, ...] = ()
     """The gangs judged, in the order they were; not all that wait."""
     shed: tuple[Shed, ...] = ()
+    turns: tuple[Turn, ...] = ()
     skipped_preemptions: dict[str, int] = {}
     """By cluster queue: preemptors passed over because an earlier one took their victims or their room."""
     warnings: tuple[str, ...] = ()
@@ -138,6 +142,7 @@ class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
                 Reservation(gang=entry.gang, uid=entry.uid, queue=entry.cluster_queue, assignment=entry.assignment)
                 for entry in self.placed
             ),
+            turns=self.turns,
             holds=tuple(hold_of(entry) for entry in self.waiting),
             warnings=self.warnings,
             unfinished=self.unfinished,

@@ -66,9 +66,9 @@ class QueueMember:
     """A gang in the ledger. All of it follows from its facts, except `memory`, which is the flavor scan's."""
 
     __slots__ = (
-        "assignment", "demands", "evicted", "gang", "holds", "key", "memory", "memory_cycle", "memory_generation",
-        "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms", "time", "topology", "uid",
-        "usage", "wishes",
+        "assignment", "demands", "evicted", "fills", "gang", "holds", "key", "memory", "memory_cycle",
+        "memory_generation", "order", "priority", "problem", "queue", "replaced", "reserved_at", "shape", "terms",
+        "time", "topology", "uid", "usage", "wishes",
     )  # fmt: skip
 
     def __init__(self, gang: Gang, queue: str, replaced: QueueMember | None = None) -> None:
@@ -100,6 +100,8 @@ class QueueMember:
         self.shape = _shape(gang, self.demands)
         self.holds = gang.state in ("reserved", "admitted", "stopping")
         """It has quota: usage counts in its cluster queue."""
+        self.fills = terms.backfilled and self.holds
+        """Its usage counts beside the tree of its cluster queue: see `backfill`."""
         self.assignment = gang.assignment if self.holds else ()
         self.usage: Usage = _usage(gang, terms) if self.holds else {}
         self.topology: Uses = topology_of(gang, gang.assignment) if self.holds else ()

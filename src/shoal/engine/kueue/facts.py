@@ -115,6 +115,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = WHOLE_WEIGHT
     by_usage: bool = False
     """`UsageBasedAdmissionFairSharing`: LocalQueues that had less lately go first, where usage is kept."""
+    backfill: bool = False
+    """Gangs behind the front may have what it waits for, until it can start; see `backfill`. Ours: Kueue keeps it."""
 
 
 class Cohort(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +197,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Its job is a single Pod, which cannot move."""
     user: str = ""
     """The user who submitted its job, as admission recorded it; empty: not known."""
+    longest: int = 0
+    """Microseconds that it may run at most from its admission on, as it declared; 0: any time."""
+    drainable: bool = False
+    """It loses little when it is stopped: it is told before, or said so itself."""
+    backfilled: bool = False
+    """It has quota that the front of its queue waits for, and leaves when that one can start."""
     awaits_places: bool = False
     """All its checks are ready, and places for its pods were to be found after them."""
 

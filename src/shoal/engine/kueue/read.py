@@ -16,6 +16,7 @@ from shoal.api import kueue
 from shoal.api.fields import Amount
 from shoal.api.gang import USER_USAGE
 from shoal.api.kueue_other import Topology
+from shoal.api.kueue_told import BACKFILLED
 from shoal.api.kueue_workload import PodSet as StoredPodSet
 from shoal.api.kueue_workload import PodSetAssignment as StoredAssignment
 from shoal.api.kueue_workload import Workload, WorkloadStatus
@@ -281,12 +282,22 @@ def _terms(stored: Workload, conditions: dict[str, Condition], rules: PodRules) 
         requeue_at=_moment(status.requeue_state.requeue_at if status.requeue_state is not None else None),
         backing_off=requeued is not None and requeued.status == "False",
         reclaimable=reclaimable if rules.reclaimable_pods else {},
+        longest=_longest(stored),
+        backfilled=(filled := conditions.get(BACKFILLED)) is not None and filled.status == "True",
         job_uid=label(stored, KUEUE_JOB_UID),
         pods_ready=ready is not None and ready.status == "True",
         unhealthy_nodes=tuple(entry.name for entry in status.unhealthy_nodes or ()),
         one_pod=is_one_pod(stored),
         awaits_places=_awaits_places(status),
     )
+
+
+def _longest(stored: Workload) -> int:
+    """What is left of its maximum execution time, in microseconds; 0: it declared none."""
+    limit = stored.spec.maximum_execution_time_seconds
+    if limit is None:
+        return 0
+    return max(1, (limit - (stored.status.accumulated_past_execution_time_seconds or 0)) * 1_000_000)
 
 
 def _awaits_places(status: WorkloadStatus) -> bool:

@@ -1,4 +1,5 @@
-"""What elastic gangs have of a queue's quota beyond their admission: charged, and free for any gang that waits.
+"""What elastic gangs have of a queue's quota beyond their admission: charged, and free for any gang that waits. So are
+gangs that backfill.
 
 Kept beside the quota trees, not in them: gangs are judged as if it were not there, so that it delays and evicts none of
 them. Before one gets its quota, what is in its way here has to leave. More is granted only where trees, what is kept
@@ -31,9 +32,21 @@ class SurplusLedger:
         """By UID, in the order in which they leave."""
         self.leaving: set[str] = set()
         """UIDs of those that were told to."""
+        self.fillers: dict[str, QueueMember] = {}
+        """Whole gangs that count here, by UID: they backfill (see `backfill`)."""
+        self.turned: dict[str, QueueMember] = {}
+        """Those whose turn for quota has come, so that it counts in the trees; not yet that for room."""
 
     def __bool__(self) -> bool:
-        return bool(self.uses)
+        return bool(self.uses or self.fillers)
+
+    def use_of(self, uid: str) -> SurplusUse:
+        filler = self.fillers.get(uid)
+        return self.uses[uid] if filler is None else SurplusUse(filler.queue, filler.usage)
+
+    def is_leaving(self, uid: str) -> bool:
+        filler = self.fillers.get(uid)
+        return uid in self.leaving if filler is None else filler.evicted
 
     def of_queue(self, name: str) -> Usage:
         """All that is charged to one queue."""
@@ -49,13 +62,13 @@ class SurplusLedger:
         """The tree with all of it; yields the UIDs of what is charged there."""
         found = self._in(root, records)
         for uid in found:
-            use = self.uses[uid]
+            use = self.use_of(uid)
             records[use.queue].node.add(use.usage)
         try:
             yield found
         finally:
             for uid in found:
-                use = self.uses[uid]
+                use = self.use_of(uid)
                 records[use.queue].node.remove(use.usage)
 
     def in_the_way(self, node: QuotaTreeNode, wanted: Usage, records: dict[str, QueueRecord]) -> tuple[bool, list[str]]:
@@ -67,15 +80,17 @@ class SurplusLedger:
             gone: list[str] = []
 
             def leave(uid: str) -> None:
-                records[self.uses[uid].queue].node.remove(self.uses[uid].usage)
+                use = self.use_of(uid)
+                records[use.queue].node.remove(use.usage)
                 gone.append(uid)
 
             def come_back(uid: str) -> None:
-                records[self.uses[uid].queue].node.add(self.uses[uid].usage)
+                use = self.use_of(uid)
+                records[use.queue].node.add(use.usage)
                 gone.remove(uid)
 
             for uid in there:
-                if uid in self.leaving:
+                if self.is_leaving(uid):
                     leave(uid)
             chosen: list[str] = []
             for uid in there:
@@ -95,9 +110,14 @@ class SurplusLedger:
             return True, chosen
 
     def _in(self, root: QuotaTreeNode, records: dict[str, QueueRecord]) -> list[str]:
-        return [
+        """Single pods first, then whole gangs, the last in line first."""
+        found = [
             uid for uid, use in self.uses.items() if use.queue in records and records[use.queue].node.root() is root
         ]
+        if self.fillers:
+            last_first = sorted(self.fillers.values(), key=lambda one: one.order, reverse=True)
+            found += [one.uid for one in last_first if one.queue in records and records[one.queue].node.root() is root]
+        return found
 
 
 def usage_of_one(member: QueueMember, pod_set: str) -> Usage | None:

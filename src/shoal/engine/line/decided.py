@@ -31,6 +31,8 @@ from shoal.engine.nodes.fit import Placement
 from shoal.engine.nodes.pools import Wanting
 from shoal.engine.nodes.supply import few, obtaining
 
+WHY = {"quota": "borrowed or lower-priority quota", "backfill": "room, which it was given by backfill"}
+
 
 class Decided:
     def __init__(self, state: LineState, now: int) -> None:
@@ -60,7 +62,8 @@ class Decided:
                 self._shrink(uid, gang)
                 pending.add(uid)
             else:
-                self._preempt(uid, gang, start.cause)
+                if self.state.by_uid(uid).state != "stopping":
+                    self._preempt(uid, gang, "backfill" if uid in self.state.fillers else start.cause)
                 pending.add(uid)
         # As MCAD: where sums decide, quota does not wait for pods to disappear.
         if not pending or (gang.supply == "aggregate" and start.cause == "quota"):
@@ -109,7 +112,7 @@ class Decided:
 
     def _preempt(self, uid: str, preemptor: Gang, cause: str) -> None:
         victim = self.state.by_uid(uid)
-        why = "borrowed or lower-priority quota" if cause == "quota" else "room of lower priority"
+        why = WHY.get(cause, "room of lower priority")
         self.preempts.append(
             Preempt(
                 gang=victim.key,
@@ -118,6 +121,7 @@ class Decided:
                 preemptor_uid=preemptor.uid,
                 cause=cause,
                 message=f"makes way for {preemptor.key}, which needs its {why}",
+                term="InClusterQueue" if cause == "backfill" else "",
             )
         )
         self.state.assume_stopping(victim, preemptor)

@@ -20,7 +20,8 @@ from shoal.engine.nodes.pools import Wanting
 from shoal.engine.nodes.supply import find_room
 
 SURPLUS = "surplus"
-"""Cause: only pods leave that elastic gangs have beyond their admission."""
+"""Cause: only pods leave that elastic gangs have beyond their admission, and gangs that backfill."""
+RUNNING = ("admitted", "stopping")
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class Judge:
         found = self._room_without(gang, victims)
         if isinstance(found, Placement):
             return Start(found, seats, victims, "quota" if victims else "")
-        if shrinking and state.surplus.owners:
+        if shrinking and (state.surplus.owners or (state.fillers and gang.uid not in state.fillers)):
             release = self._surplus_for(gang, victims)
             if release is not None:
                 return Start(release.placement, seats, (*victims, *release.gangs), "quota" if victims else SURPLUS)
@@ -105,6 +106,8 @@ class Judge:
         """The least of what elastic gangs have on top that would have to leave, were the victims gone."""
         state = self.state
         candidates = state.surplus.gangs(state)
+        if gang.uid not in state.fillers:
+            candidates += [state.by_uid(uid) for uid in state.fillers if state.by_uid(uid).state in RUNNING]
         with state.ledger.without(victims):
             release = smallest_release(gang, candidates, state.ledger)
         self.steps += release.steps if release is not None else 1

@@ -90,7 +90,11 @@ class Queues:
         for reserve in decisions.reserved:
             reservations.append(
                 Reservation(
-                    gang=reserve.gang, uid=reserve.uid, queue=reserve.cluster_queue, assignment=reserve.assignment
+                    gang=reserve.gang,
+                    uid=reserve.uid,
+                    queue=reserve.cluster_queue,
+                    assignment=reserve.assignment,
+                    backfilled=reserve.backfilled,
                 )
             )
             gang = state.gangs.get(reserve.gang)
@@ -111,6 +115,12 @@ class Queues:
             gang = state.gangs.get(lost.gang)
             if gang is not None and gang.state in HOLDS:
                 state.put(msgspec.structs.replace(gang, state="stopping"))
+        filled = self.kueue.state.surplus
+        if filled.fillers or filled.turned or state.fillers:
+            last_first = sorted(
+                [*filled.fillers.values(), *filled.turned.values()], key=lambda one: one.order, reverse=True
+            )
+            state.fillers = {one.uid: None for one in last_first if one.uid in state.keys}
         shrinks = [
             state.surplus.shrink(shed.pod, state.gangs[shed.preemptor], state)
             for shed in decisions.shed

@@ -87,6 +87,8 @@ class LineState:
         """Pods that wait to come on top of what was admitted, by UID: what was said of them last."""
         self.surplus = Surplus()
         """Pods that elastic gangs have beyond what they were admitted with, each a gang of its own."""
+        self.fillers: dict[str, None] = {}
+        """UIDs of gangs that run by backfill, first to leave first: they leave for any other that needs their room."""
         self.warnings: dict[str, str] = {}
         self.classes_of_row: dict[int, dict[GangClass, None]] = {}
         self.watchers: dict[GangClass, None] = {}
@@ -501,7 +503,8 @@ class LineState:
     @property
     def may_make_room(self) -> bool:
         """Others may yet be made to leave, or nodes to come."""
-        return bool(self.settings.preemption or self.surplus.owners or (self.pools.facts and self.pools.any_left))
+        leaves = self.settings.preemption or self.surplus.owners or self.fillers
+        return bool(leaves or (self.pools.facts and self.pools.any_left))
 
     def with_enough_nodes(self, classes: Iterable[GangClass]) -> list[GangClass]:
         """Those of which every pod set, taken alone, has enough nodes. Cheap, and never wrongly without one."""

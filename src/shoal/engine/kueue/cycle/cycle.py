@@ -404,14 +404,41 @@ class QueueCycle:
         in_the_way, chosen = state.surplus.in_the_way(entry.record.node, entry.usage, state.records)
         if not in_the_way:
             return False
-        state.surplus.leaving.update(chosen)
-        self.shed += [Shed(pod=uid, preemptor=entry.member.key, preemptor_uid=entry.member.uid) for uid in chosen]
+        for uid in chosen:
+            filler = state.surplus.fillers.get(uid)
+            if filler is not None:
+                self._send_off(filler, entry)
+                continue
+            state.surplus.leaving.add(uid)
+            self.shed.append(Shed(pod=uid, preemptor=entry.member.key, preemptor_uid=entry.member.uid))
         self._until_end(entry.record.node, entry.usage, entry.uses)
         entry.preempting = 1
         message = "Waits for pods that elastic jobs have beyond their admission to leave its quota"
+        if state.surplus.fillers:
+            message = "Waits for workloads that were started by backfill to leave its quota"
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
         state.note_preemption(entry)
         return True
+
+    def _send_off(self, filler: QueueMember, entry: Entry) -> None:
+        """A gang that backfills leaves for one that can start."""
+        member = entry.member
+        filler.evicted = True
+        reason = "InClusterQueue" if filler.queue == member.queue else "InCohortReclamation"
+        message = eviction_message(
+            member.uid, member.terms.job_uid, reason, entry.record.node.path(),
+            self.state.records[filler.queue].node.path(),
+        )  # fmt: skip
+        self.evicted.append(
+            Evict(
+                gang=filler.key,
+                uid=filler.uid,
+                reason=reason,
+                preemptor=member.key,
+                preemptor_uid=member.uid,
+                message=f"{message}; it was started by backfill",
+            )
+        )
 
     def _admit(self, entry: Entry) -> None:
         assert entry.assignment is not None

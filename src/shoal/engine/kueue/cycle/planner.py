@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from shoal.engine.kueue.cycle import entry as back
+from shoal.engine.kueue.cycle.backfill import Backfill
 from shoal.engine.kueue.cycle.cycle import QueueCycle, send_back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
@@ -17,6 +18,7 @@ from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Shed, Wait
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.unheard import Known, why_waiting
+from shoal.engine.model import Turn
 
 MOST_CYCLES = 100_000
 """That one plan may take; a bound, not a target."""
@@ -29,6 +31,7 @@ class QueuePlanner:
         self.state = state
         self.register = register
         self.heads = state.heads
+        self.backfill = Backfill(state)
         self.cycles = 0
         self._since = 0
 
@@ -51,7 +54,10 @@ class QueuePlanner:
         placed: dict[str, Reserve] = {}
         displaced: dict[str, Displace] = {}
         shed: dict[str, Shed] = {}
+        turns: list[Turn] = []
         for _ in range(MOST_CYCLES):
+            if self.state.surplus.fillers or self.state.surplus.turned:
+                turns += self.backfill.take_turns()
             heads = self.heads.heads()
             if not heads and (not first or not self.state.needing_places):
                 break
@@ -74,6 +80,8 @@ class QueuePlanner:
                 skipped[name] = skipped.get(name, 0) + count
         else:
             warnings.append(f"decisions did not settle within {MOST_CYCLES} cycles; the rest waits for the next plan")
+        if self.state.backfilling:
+            reserved |= {entry.uid: entry for entry in self.backfill.fill(self.register.now)}
         for uid in reserved:
             waiting.pop(uid, None)
         waiting |= self._notify_unheard(reserved.keys() | waiting.keys())
@@ -84,6 +92,7 @@ class QueuePlanner:
             placed=tuple(placed.values()),
             displaced=tuple(displaced.values()),
             shed=tuple(shed.values()),
+            turns=tuple(turns),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
             unfinished=bool(warnings),

@@ -68,7 +68,8 @@ class Register:
             self.state.outside_change()
         elif member.holds and old.holds:
             member.evicted = member.evicted or old.evicted  # our own decision, not yet in the facts
-            if old.queue == member.queue and old.usage == member.usage:
+            member.fills = member.fills and old.fills
+            if old.queue == member.queue and old.usage == member.usage and old.fills == member.fills:
                 self._confirm(member)
                 return
         elif not old.holds:
@@ -130,7 +131,8 @@ class Register:
         known = self.members[member.key]
         self.members[member.key] = member
         record = self.state.records.get(member.queue)
-        if record is not None:
+        self._note_backfill(member)
+        if record is not None and not member.fills:
             record.confirm(member)
             if record.comes_to_another_turn(member, known.reserved_at):
                 self.state.forest.bump(record.node)
@@ -138,6 +140,15 @@ class Register:
         self._note_readiness(member)
         self._note_places(member)
         self._note_usage(member)
+
+    def _note_backfill(self, member: QueueMember) -> None:
+        ledger = self.state.surplus
+        if member.fills:
+            ledger.fillers[member.uid] = member
+        elif member.terms.backfilled:
+            ledger.turned[member.uid] = member
+        elif ledger.turned:
+            ledger.turned.pop(member.uid, None)
 
     def _is_sticky(self, member: QueueMember) -> bool:
         record = self.state.records.get(member.queue)
@@ -157,7 +168,8 @@ class Register:
         if self.state.settings.gates.slices and member.terms.replaces:
             self._successors[member.terms.replaces] = member.key
         if member.holds:
-            if record is not None and not self._is_replaced(member):
+            self._note_backfill(member)
+            if record is not None and not member.fills and not self._is_replaced(member):
                 record.hold(member)
                 replaced = self.members.get(member.terms.replaces)
                 if self.state.settings.gates.slices and replaced is not None and replaced.uid in record.reserved:
@@ -206,7 +218,12 @@ class Register:
         if self._successors.get(member.terms.replaces) == member.key:
             del self._successors[member.terms.replaces]
         record = self.state.records.get(member.queue)
+        filled = self.state.surplus.fillers.pop(member.uid, None) is not None
+        self.state.surplus.turned.pop(member.uid, None)
         if record is None:
+            return
+        if filled:
+            self._freed(record)
             return
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
@@ -248,7 +265,7 @@ class Register:
             self.state.usage.admitted(member.uid)
 
     def _note_readiness(self, member: QueueMember) -> None:
-        if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready:
+        if self.state.settings.wait_for_pods_ready and not member.terms.pods_ready and not member.fills:
             self.state.unready.add(member.uid)
         elif member.uid in self.state.unready:
             self.state.unready.discard(member.uid)
@@ -262,6 +279,7 @@ class Register:
             return
         node = self.state.forest.set_queue(fact)
         self._ghosts.discard(fact.name)
+        (self.state.backfilling.add if fact.backfill else self.state.backfilling.discard)(fact.name)
         stopped = record is None or record.fact.stopped != fact.stopped
         if record is None:
             self.state.records[fact.name] = QueueRecord(
@@ -288,6 +306,7 @@ class Register:
     def _drop(self, record: QueueRecord) -> None:
         self._ghosts.discard(record.name)
         del self.state.records[record.name]
+        self.state.backfilling.discard(record.name)
         self.state.forest.drop_queue(record.name)
         self.heads.forget(record)
         self._shape_changed()

@@ -83,6 +83,8 @@ class QueueState:
         self._patience_ends: list[tuple[int, str]] = []
         self.surplus = SurplusLedger()
         """What elastic gangs have beyond their admission; not in the trees."""
+        self.backfilling: set[str] = set()
+        """Names of queues in which gangs behind the front may fill what it waits for."""
         self._evicted_by: dict[str, set[str]] = {}
         self._evicted_before: dict[str, set[str]] = {}
 

@@ -147,6 +147,9 @@ class SharedLine:
     def members(self) -> Iterable[QueueMember]:
         return list(chain.from_iterable(line.members() for line in self._lines.values()))
 
+    def early(self, of_each: int) -> list[QueueMember]:
+        return list(chain.from_iterable(line.early(of_each) for line in self._lines.values()))
+
     def everyone(self) -> list[QueueMember]:
         return sorted(self.members(), key=self.rank)
 

@@ -331,6 +331,16 @@ class WaitingIndex:
         """What decides its place: lower goes first."""
         return NO_USAGE, member.order
 
+    def early(self, of_each: int) -> list[QueueMember]:
+        """Some of those that come first, of every shape, in no order; none that is inadmissible alone."""
+        found: dict[str, QueueMember] = {}
+        for shape in self._shapes.values():
+            for order in shape.heap[:of_each]:
+                member = self._members.get(order[2])
+                if member is not None and _stands_there(member, shape, order) and order[2] not in self._inadmissible:
+                    found[order[2]] = member
+        return list(found.values())
+
     def everyone(self) -> list[QueueMember]:
         """In queue order, inadmissible or not."""
         return sorted(self._members.values(), key=_order)
