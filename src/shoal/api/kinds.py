@@ -22,6 +22,7 @@ REPLICATION_CONTROLLER = Kind("", "v1", "ReplicationController", "replicationcon
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
+LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
 DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
 CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
 JOB = Kind("batch", "v1", "Job", "jobs")

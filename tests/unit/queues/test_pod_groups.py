@@ -11,6 +11,7 @@ from shoal.cli import cluster as composition
 from shoal.controllers.queues import pod_groups, reconciler
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.jobs import pod_group
+from shoal.controllers.queues.jobs.pod import carrying
 from shoal.controllers.queues.jobs.pod_group import GROUPS, role_hash
 from shoal.controllers.queues.pod_groups import PodGroupKeeper
 from shoal.kube.errors import Invalid
@@ -330,3 +331,53 @@ async def test_users_see_the_pods_of_a_group_and_why_they_wait(held: Cluster) ->
     await held.until(kinds.WORKLOAD, GROUP, lambda one: said(one, "QuotaReserved")[0] == "False")
     rows = await rows_of(held.client, "default")
     assert [(one["kind"], one["name"], one["state"]) for one in rows] == [("Pod", n, "Queued") for n in "abc"]
+
+
+def of_a_set(index: int, worker: int, size: int = 3, cpu: str = "1") -> Json:
+    """A pod as the controller of LeaderWorkerSets makes it from a template that admission has completed."""
+    made = pod(f"serve-{index}" + (f"-{worker}" if worker else ""), cpu=cpu)
+    marks = {"name": "serve", "group-index": str(index), "worker-index": str(worker)}
+    made["metadata"]["labels"] |= {f"leaderworkerset.sigs.k8s.io/{name}": value for name, value in marks.items()}
+    made["metadata"]["annotations"] = {
+        kueue_names.SUSPENDED_BY: "leaderworkerset",
+        "leaderworkerset.sigs.k8s.io/size": str(size),
+    }
+    return made
+
+
+def leader_worker_set(**spec: object) -> Json:
+    bare = {"spec": pod("one")["spec"]}
+    templates = {"size": 3, "leaderTemplate": bare, "workerTemplate": bare}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "serve", "labels": {kueue_names.QUEUE: "user-queue"}},
+        "spec": {"replicas": 2, "leaderWorkerTemplate": templates, **spec},
+    }
+
+
+def test_both_templates_of_a_leader_worker_set_carry_its_queue() -> None:
+    made = carrying(leader_worker_set())
+    for name in ("leaderTemplate", "workerTemplate"):
+        metadata = made["spec"]["leaderWorkerTemplate"][name]["metadata"]
+        assert metadata["labels"] == {kueue_names.QUEUE: "user-queue"}
+        assert metadata["annotations"] == {kueue_names.SUSPENDED_BY: "leaderworkerset"}
+    assert carrying(made) is made, "changed once"
+    late = carrying(leader_worker_set(startupPolicy="LeaderReady"))["spec"]["leaderWorkerTemplate"]
+    assert "annotations" not in late["leaderTemplate"]["metadata"], "its workers come when the leader runs"
+
+
+async def test_each_group_of_a_leader_worker_set_is_one_gang(held: Cluster) -> None:
+    """Quota for one group of three pods, and one pod more."""
+    await make(held, of_a_set(0, 0), of_a_set(0, 1), of_a_set(0, 2), of_a_set(1, 0), of_a_set(1, 1))
+    await ungated(held, "serve-0", "serve-0-1", "serve-0-2")
+    (last,) = await make(held, of_a_set(1, 2))
+    assert not last["metadata"].get("finalizers"), "its own controller counts its pods"
+    name = last["metadata"]["labels"][kueue_names.POD_GROUP]
+    waiting = await held.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    assert {one["name"]: one["count"] for one in waiting["spec"]["podSets"]} == {"leader": 1, "worker": 2}
+    for one in ("serve-1", "serve-1-1", "serve-1-2"):
+        assert gates(await held.get(kinds.POD, one))
+    for one in ("serve-0", "serve-0-1", "serve-0-2"):
+        await held.client.delete(kinds.POD, one, "default", grace_seconds=0)
+    await ungated(held, "serve-1", "serve-1-1", "serve-1-2")

@@ -1,8 +1,8 @@
 """A plain pod as a gang of one: held by a scheduling gate from its first moment, started by taking the gate away.
 
 As Kueue: admission gates a pod with a queue label and marks it as held; a pod that got in without is left alone. A pod
-cannot be gated again: to stop it is to delete it, and what made it makes another one, which waits. Deployments and
-StatefulSets are held through their pods: admission copies their queue label into the pod template.
+cannot be gated again: to stop it is to delete it, and what made it makes another one, which waits. Deployments,
+StatefulSets and LeaderWorkerSets are held through their pods: admission copies their queue label into the pod template.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from shoal.api.meta import Json
 from shoal.api.objects import label
 from shoal.api.topology_annotations import asks_for_topology
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
-from shoal.controllers.queues.jobs import pod_group
+from shoal.controllers.queues.jobs import leader_worker_set, pod_group
 from shoal.controllers.queues.jobs.base import End, Suspendable
 from shoal.controllers.queues.jobs.pod_group import FINISHED, GATE
+from shoal.controllers.queues.jobs.templated import Steps, found_at, put_at
 
 MAIN = "main"
 
@@ -44,6 +45,7 @@ class Pods(Suspendable):
         spec["schedulingGates"] = [{"name": name} for name in (*gates, *(one for one in wanted if one not in gates))]
         metadata = made.setdefault("metadata", {})
         metadata["labels"] = {**(metadata.get("labels") or {}), kueue_names.MANAGED: "true"}
+        made = leader_worker_set.grouped(made)
         return pod_group.prepared(made) if pod_group.group_name(made) else made
 
     def pod_sets(self, job: Json) -> list[Json]:
@@ -94,20 +96,31 @@ class Pods(Suspendable):
 
 JOBS = (Pods(),)
 
-CARRIERS = (kinds.DEPLOYMENT, kinds.STATEFUL_SET)
+CARRIERS = (kinds.DEPLOYMENT, kinds.STATEFUL_SET, kinds.LEADER_WORKER_SET)
 """Kinds that are held through the pods of their template."""
 
 
 def carrying(obj: Json) -> Json:
-    """The object with its queue and priority class in the labels of its pod template."""
+    """The object with its queue and priority class in the labels of its pod templates."""
     named = {name: label(obj, name) for name in (kueue_names.QUEUE, kueue_names.PRIORITY_CLASS) if label(obj, name)}
-    template = (obj.get("spec") or {}).get("template") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    if not named or named.items() <= labels.items():
+    if not named:
+        return obj
+    if obj.get("kind") != kinds.LEADER_WORKER_SET.kind:
+        return _with_labels(obj, ("spec", "template"), named)
+    marks = {kueue_names.SUSPENDED_BY: leader_worker_set.PARENT} if leader_worker_set.starts_together(obj) else {}
+    for steps in leader_worker_set.TEMPLATES:
+        obj = _with_labels(obj, steps, named, marks) if found_at(obj, steps) else obj
+    return obj
+
+
+def _with_labels(obj: Json, steps: Steps, labels: Json, annotations: Json | None = None) -> Json:
+    known = (found_at(obj, steps) or {}).get("metadata") or {}
+    wanted = {"labels": labels, **({"annotations": annotations} if annotations else {})}
+    if all(part.items() <= (known.get(name) or {}).items() for name, part in wanted.items()):
         return obj
     made: Json = copy.deepcopy(obj)
-    metadata = made.setdefault("spec", {}).setdefault("template", {}).setdefault("metadata", {})
-    metadata["labels"] = {**(metadata.get("labels") or {}), **named}
+    metadata = {**known, **{name: {**(known.get(name) or {}), **part} for name, part in wanted.items()}}
+    put_at(made, (*steps, "metadata"), metadata)
     return made
 
 
