@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.engine import Engine
 from shoal.engine.kueue import Terms
-from shoal.engine.kueue.cycle.backfill import Backfill
+from shoal.engine.kueue.cycle.backfill import QueueBackfill
 from shoal.engine.kueue.surplus import SurplusLedger
 from shoal.engine.model import Gang, Plan
 from tests.faults import proven
@@ -270,7 +270,7 @@ def test_some_gangs_end_earlier_by_it():
     assert sum(filled.values()) < sum(without.values()) - 20
 
 
-@proven(without=lambda patch: patch.setattr(Backfill, "take_turns", lambda self: iter(())))
+@proven(without=lambda patch: patch.setattr(QueueBackfill, "take_turns", lambda self: iter(())))
 def test_f641_a_gang_whose_turn_came_is_not_evicted_for_one_behind_it():
     """F641: a gang was started by backfill, and those ahead of it have ended since. Holds: it keeps its quota against
     gangs behind it, as if it had been started in its turn."""

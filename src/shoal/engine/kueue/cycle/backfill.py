@@ -30,7 +30,7 @@ MOST = 200
 """Of one queue, so many in a plan."""
 
 
-class Backfill:
+class QueueBackfill:
     def __init__(self, state: QueueState) -> None:
         self.state = state
 

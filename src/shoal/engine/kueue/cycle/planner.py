@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from shoal.engine.kueue.cycle import entry as back
-from shoal.engine.kueue.cycle.backfill import Backfill
+from shoal.engine.kueue.cycle.backfill import QueueBackfill
 from shoal.engine.kueue.cycle.cycle import QueueCycle, send_back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.record import QueueRecord
@@ -31,7 +31,7 @@ class QueuePlanner:
         self.state = state
         self.register = register
         self.heads = state.heads
-        self.backfill = Backfill(state)
+        self.backfill = QueueBackfill(state)
         self.cycles = 0
         self._since = 0
 
