@@ -19,6 +19,7 @@ from shoal.sdk.connecting import ClusterChoice, connected, default_namespace
 F = TypeVar("F", bound=Callable[..., Any])
 Where = tuple[Path | None, str | None, str | None]
 """--kubeconfig, --context and --name."""
+COMPLETION_SECONDS = 2.0
 
 
 def cluster_options(command: F) -> F:
@@ -54,7 +55,8 @@ def namespace_option(command: F) -> F:
 
 
 def _choice(options: dict[str, Any]) -> ClusterChoice:
-    return ClusterChoice(kubeconfig=options["kubeconfig"], context=options["context"], name=options["name"])
+    chosen = {name: options.get(name) for name in ("kubeconfig", "context", "name")}
+    return ClusterChoice(**chosen)
 
 
 def namespace_options(command: F) -> F:
@@ -64,11 +66,38 @@ def namespace_options(command: F) -> F:
 
 
 def gang_argument(command: F) -> F:
-    return click.argument("gang", metavar="[KIND/]NAME")(command)
+    return click.argument("gang", metavar="[KIND/]NAME", shell_complete=_gang_names)(command)
 
 
 def gang_arguments(command: F) -> F:
-    return click.argument("gangs", metavar="[KIND/]NAME...", nargs=-1, required=True)(command)
+    return click.argument("gangs", metavar="[KIND/]NAME...", nargs=-1, required=True, shell_complete=_gang_names)(
+        command
+    )
+
+
+def _gang_names(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
+    """For a shell that completes: names of the gangs that the user may list; none where the cluster is silent."""
+    import asyncio
+
+    from shoal.errors import ShoalError
+    from shoal.kube.errors import KubeError
+
+    choice = _choice(context.params)
+    word, slash, _ = incomplete.rpartition("/")
+
+    async def names() -> list[str]:
+        from shoal.sdk.rows import rows_of
+
+        async with asyncio.timeout(COMPLETION_SECONDS), connected(choice) as client:
+            rows = await rows_of(client, context.params.get("namespace") or default_namespace(choice))
+        if slash:
+            rows = [row for row in rows if word.lower() in (row["kind"].lower(), row["resource"])]
+        return sorted({f"{word}{slash}{row['name']}" for row in rows})
+
+    try:
+        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+    except (ShoalError, KubeError, TimeoutError, OSError):
+        return []
 
 
 def output_option(command: F) -> F:

@@ -14,7 +14,7 @@ import click
 
 from shoal.api.times import parse_time, seconds_text
 from shoal.cli import show
-from shoal.cli.reach import cluster_options, namespace_option, output_option, reach
+from shoal.cli.reach import cluster_options, gang_argument, namespace_option, output_option, reach
 from shoal.kube.clock import SystemClock
 from shoal.sdk.consumers import quota_consumers
 from shoal.sdk.explaining import explain_to, searched_kinds
@@ -28,7 +28,7 @@ QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.de
     epilog="\b\nExamples:\n  shoal why train --fresh\n  shoal why aw/train -n team-a -o json\n  shoal why rayjob/tune\n"
     "  shoal why workload/bare\n  shoal why pod/train-head\n  shoal why quotasubtree/team-root"
 )
-@click.argument("gang", metavar="[KIND/]NAME")
+@gang_argument
 @namespace_option
 @click.option(
     "--fresh", is_flag=True, help="Answer only after the controller has seen everything stored before this question."

@@ -8,10 +8,7 @@ meaning here is refused, not ignored. Everything below is `shoal.sdk`; nothing d
 
 from __future__ import annotations
 
-import os
-import tempfile
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,26 +17,46 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
-from shoal.errors import BadInput, ShoalError
-from shoal.sdk import acts, following, rows, shapes, submitting
+from shoal.compat.codeflare_jobs import CodeflareRayJobStatus, ManagedClusterConfig, RayJob
+from shoal.compat.codeflare_login import (
+    MANAGER,
+    KubeConfigFileAuthentication,
+    TokenAuthentication,
+    choice,
+    default_queue,
+    set_api_client,
+)
+from shoal.compat.codeflare_login import (
+    namespace as login_namespace,
+)
+from shoal.compat.codeflare_shapes import ClusterConfiguration, manifest
+from shoal.errors import ShoalError
+from shoal.kube.errors import NotFound
+from shoal.sdk import acts, following, places, rows, submitting
 from shoal.sdk.blocking import carried_out
-from shoal.sdk.connecting import ClusterChoice, connected
+from shoal.sdk.connecting import connected
 from shoal.sdk.following import GangView
-from shoal.sdk.shapes import ClusterShape, PodShape
 
 __all__ = [
     "Cluster",
     "ClusterConfiguration",
     "CodeFlareClusterStatus",
+    "CodeflareRayJobStatus",
     "KubeConfigFileAuthentication",
+    "ManagedClusterConfig",
+    "RayCluster",
     "RayClusterDetails",
+    "RayClusterStatus",
+    "RayJob",
+    "RayJobClient",
     "TokenAuthentication",
     "get_cluster",
     "list_all_clusters",
     "list_all_queued",
+    "list_local_queues",
+    "set_api_client",
+    "view_clusters",
 ]
-MANAGER = "shoal-sdk"
-_logged_in: list[ClusterChoice] = []
 
 
 class CodeFlareClusterStatus(Enum):
@@ -61,74 +78,19 @@ _STATUS = {
 }
 
 
-class TokenAuthentication:
-    """`TokenAuthentication(token=…, server=…).login()`: a kubeconfig of this process alone."""
-
-    def __init__(self, token: str, server: str, skip_tls: bool = False, ca_cert_path: str | None = None) -> None:
-        self._token, self._server, self._skip_tls, self._ca = token, server, skip_tls, ca_cert_path
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def login(self) -> str:
-        cluster: Json = {"server": self._server}
-        if self._skip_tls:
-            cluster["insecure-skip-tls-verify"] = True
-        elif self._ca:
-            cluster["certificate-authority"] = self._ca
-        named = {"cluster": "here", "user": "me"}
-        config = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "here",
-            "clusters": [{"name": "here", "cluster": cluster}], "contexts": [{"name": "here", "context": named}],
-            "users": [{"name": "me", "user": {"token": self._token}}],
-        }  # fmt: skip
-        self._folder = tempfile.TemporaryDirectory(prefix="shoal-login-")
-        path = Path(self._folder.name) / "kubeconfig"
-        path.touch(mode=0o600)
-        path.write_bytes(msgspec.yaml.encode(config))
-        _logged_in[:] = [ClusterChoice(kubeconfig=path)]
-        return f"Logged into {self._server}"
-
-    def logout(self) -> str:
-        _logged_in.clear()
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-        return f"Successfully logged out of {self._server}"
+class RayClusterStatus(Enum):
+    READY = "ready"
+    UNHEALTHY = "unhealthy"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    SUSPENDED = "suspended"
 
 
-class KubeConfigFileAuthentication:
-    def __init__(self, kube_config_path: str | None = None) -> None:
-        self._path = kube_config_path
+class RayJobClient:
+    """Ray's own client of a cluster's dashboard is not wrapped: Ray is not needed here."""
 
-    def load_kube_config(self) -> str:
-        path = Path(self._path or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config").expanduser()
-        if not path.is_file():
-            raise BadInput(f"{path} is not there; give kube_config_path")
-        _logged_in[:] = [ClusterChoice(kubeconfig=path)]
-        return f"Loaded user config file at path {path}"
-
-
-class ClusterConfiguration(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Memory as a number is in gigabytes, as in codeflare-sdk."""
-
-    name: str
-    namespace: str | None = None
-    num_workers: int = 1
-    head_cpu_requests: int | str = 2
-    head_cpu_limits: int | str = 2
-    head_memory_requests: int | str = 8
-    head_memory_limits: int | str = 8
-    head_extended_resource_requests: dict[str, int | str] = {}
-    worker_cpu_requests: int | str = 1
-    worker_cpu_limits: int | str = 1
-    worker_memory_requests: int | str = 2
-    worker_memory_limits: int | str = 2
-    worker_extended_resource_requests: dict[str, int | str] = {}
-    envs: dict[str, str] = {}
-    image: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    local_queue: str | None = None
-    appwrapper: bool = False
+    def __init__(self, *ignored: Any, **also: Any) -> None:
+        raise ShoalError("submit with RayJob(…, cluster_name=NAME), or with: shoal session NAME -- ray job submit …")
 
 
 class RayClusterDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,11 +117,8 @@ class CodeFlareCluster:
 
     def __init__(self, config: ClusterConfiguration) -> None:
         self.config = config
-        self.resource = manifest(config)
-
-    @property
-    def namespace(self) -> str:
-        return self.config.namespace or "default"
+        self.namespace = config.namespace or login_namespace()
+        self.resource = manifest(config, self.namespace)
 
     @property
     def _kind(self) -> Kind:
@@ -210,19 +169,23 @@ class CodeFlareCluster:
     def local_client_url(self) -> str:
         return self.cluster_uri()
 
+    @property
+    def job_client(self) -> RayJobClient:
+        return RayJobClient()
+
     async def _create(self) -> None:
-        async with connected(_choice(), MANAGER) as client:
+        async with connected(choice(), MANAGER) as client:
+            if self.config.local_queue is None and (queue := await default_queue(client, self.namespace)):
+                self.resource["metadata"].setdefault("labels", {})[KUEUE_QUEUE] = queue
             await submitting.create(client, self._kind, self.resource, self.namespace)
 
     async def _delete(self) -> None:
-        async with connected(_choice(), MANAGER) as client:
+        async with connected(choice(), MANAGER) as client:
             found = await client.get(self._kind, self.config.name, self.namespace)
             await acts.stop(client, self._kind, found)
 
     async def _look(self) -> GangView | None:
-        from shoal.kube.errors import NotFound
-
-        async with connected(_choice(), MANAGER) as client:
+        async with connected(choice(), MANAGER) as client:
             try:
                 found = await client.get(self._kind, self.config.name, self.namespace)
             except NotFound:
@@ -232,7 +195,7 @@ class CodeFlareCluster:
     async def _ready(self, timeout: int | None) -> None:
         import asyncio
 
-        async with asyncio.timeout(timeout), connected(_choice(), MANAGER) as client:
+        async with asyncio.timeout(timeout), connected(choice(), MANAGER) as client:
             found = await client.get(self._kind, self.config.name, self.namespace)
             async for view in following.follow(client, self._kind, found):
                 if view.outcome.stage == "running":
@@ -240,15 +203,16 @@ class CodeFlareCluster:
             raise ShoalError(f"{self.config.name} did not start: {view.state} {view.reason}")
 
 
-Cluster = CodeFlareCluster
-"""The name that notebooks import."""
+Cluster, RayCluster = CodeFlareCluster, RayClusterDetails
+"""The names that notebooks import."""
 
 
-def get_cluster(cluster_name: str, namespace: str = "default", **ignored: Any) -> CodeFlareCluster:
+def get_cluster(cluster_name: str, namespace: str | None = None, **ignored: Any) -> CodeFlareCluster:
     """A Ray cluster that is there, by its name."""
+    namespace = namespace or login_namespace()
 
     async def found() -> Json:
-        async with connected(_choice(), MANAGER) as client:
+        async with connected(choice(), MANAGER) as client:
             stored: Json = await client.get(kinds.RAY_CLUSTER, cluster_name, namespace)
             return stored
 
@@ -274,9 +238,30 @@ def list_all_queued(namespace: str, print_to_console: bool = True, appwrapper: b
     return _listed(namespace, print_to_console, lambda row: row["kind"] == wanted and row["state"] in states)
 
 
+def view_clusters(namespace: str | None = None) -> None:
+    """The list as text: there are no widgets here."""
+    list_all_clusters(namespace or login_namespace())
+
+
+def list_local_queues(namespace: str | None = None, flavors: list[str] | None = None) -> list[dict[str, Any]]:
+    """LocalQueues with the flavors of their ClusterQueue, those that have all of `flavors`."""
+
+    async def found() -> list[dict[str, Any]]:
+        async with connected(choice(), MANAGER) as client:
+            queues = await places.queues(client, namespace or login_namespace())
+            quotas = await places.quotas(client)
+        of: dict[str, list[str]] = {}
+        for row in quotas:
+            names = of.setdefault(row["clusterQueue"], [])
+            names += [row["flavor"]] if row["flavor"] not in names else []
+        return [{"name": one["name"], "flavors": of.get(one["clusterQueue"], [])} for one in queues]
+
+    return [one for one in carried_out(found()) if set(flavors or ()) <= set(one["flavors"])]
+
+
 def _listed(namespace: str, say: bool, wanted: Any) -> list[dict[str, Any]]:
     async def found() -> list[dict[str, Any]]:
-        async with connected(_choice(), MANAGER) as client:
+        async with connected(choice(), MANAGER) as client:
             return await rows.rows_of(client, namespace)
 
     chosen = [row for row in carried_out(found()) if wanted(row)]
@@ -284,50 +269,3 @@ def _listed(namespace: str, say: bool, wanted: Any) -> list[dict[str, Any]]:
         for row in chosen:
             print(f"{row['namespace']}/{row['name']}: {row['state']} {row['reason']}".rstrip())
     return chosen
-
-
-def manifest(config: ClusterConfiguration) -> Json:
-    """The RayCluster, or the AppWrapper with it. Requests that differ from limits are kept."""
-    shape = ClusterShape(
-        workers=config.num_workers, image=config.image, environment=dict(config.envs),
-        head=_pod(config.head_cpu_limits, config.head_memory_limits, config.head_extended_resource_requests),
-        worker=_pod(config.worker_cpu_limits, config.worker_memory_limits, config.worker_extended_resource_requests),
-    )  # fmt: skip
-    namespace = config.namespace or "default"
-    made = shapes.ray_cluster(shape, config.name, namespace, queue=config.local_queue or "")
-    made["metadata"].setdefault("labels", {}).update(config.labels)
-    if config.annotations:
-        made["metadata"]["annotations"] = dict(config.annotations)
-    groups = [
-        ("head", made["spec"]["headGroupSpec"]),
-        *(("worker", one) for one in made["spec"].get("workerGroupSpecs") or ()),
-    ]
-    for role, group in groups:
-        requests = group["template"]["spec"]["containers"][0]["resources"]["requests"]
-        requests["cpu"] = str(getattr(config, f"{role}_cpu_requests"))
-        requests["memory"] = _gigabytes(getattr(config, f"{role}_memory_requests"))
-    if not config.appwrapper:
-        return made
-    labels = made["metadata"].pop("labels", {})
-    return {
-        "apiVersion": "workload.codeflare.dev/v1beta2",
-        "kind": "AppWrapper",
-        "metadata": {"name": config.name, "namespace": namespace, **({"labels": labels} if labels else {})},
-        "spec": {"components": [{"template": made}]},
-    }
-
-
-def _pod(cpu: int | str, memory: int | str, extended: dict[str, int | str]) -> PodShape:
-    others = {name: value for name, value in extended.items() if name not in ("nvidia.com/gpu", "gpu")}
-    if others:
-        raise BadInput(f"extended resources other than nvidia.com/gpu cannot be asked for here: {', '.join(others)}")
-    gpu = extended.get("nvidia.com/gpu", extended.get("gpu", 0))
-    return PodShape(cpu=str(cpu), memory=_gigabytes(memory), gpu=str(gpu))
-
-
-def _gigabytes(value: int | str) -> str:
-    return f"{value}G" if isinstance(value, int) else value
-
-
-def _choice() -> ClusterChoice:
-    return _logged_in[0] if _logged_in else ClusterChoice()

@@ -63,21 +63,66 @@ async def test_a_codeflare_notebook_creates_looks_and_deletes(
     assert "has successfully been created" in capsys.readouterr().out
 
 
-def test_an_app_wrapper_holds_the_cluster_and_odd_resources_are_refused() -> None:
-    made = codeflare.manifest(ClusterConfiguration(name="lab", appwrapper=True, local_queue="main"))
+def test_an_app_wrapper_holds_the_cluster_and_fields_without_a_meaning_are_refused() -> None:
+    made = codeflare.manifest(ClusterConfiguration(name="lab", appwrapper=True, local_queue="main"), "default")
     assert made["kind"] == "AppWrapper" and made["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "main"}
     assert made["spec"]["components"][0]["template"]["kind"] == "RayCluster"
-    with pytest.raises(BadInput, match=r"example\.com/fpga"):
-        codeflare.manifest(ClusterConfiguration(name="lab", worker_extended_resource_requests={"example.com/fpga": 1}))
+    config = ClusterConfiguration(name="lab", worker_extended_resource_requests={"example.com/fpga": 1})
+    (workers,) = codeflare.manifest(config, "default")["spec"]["workerGroupSpecs"]
+    assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["example.com/fpga"] == "1"
+    with pytest.raises(BadInput, match="write_to_file: nothing is written here"):
+        Cluster(ClusterConfiguration(name="lab", namespace="default", write_to_file=True))
+    with pytest.raises(TypeError, match="enable_gcs_ft"):
+        ClusterConfiguration(name="lab", enable_gcs_ft=True)  # type: ignore[call-arg]
+
+
+async def test_a_codeflare_notebook_submits_jobs_to_the_default_queue(
+    cluster: MemoryCluster, where: tuple[str, str], tmp_path: Path
+) -> None:
+    import asyncio
+
+    codeflare.KubeConfigFileAuthentication(where[1]).load_kube_config()
+    chosen = {"metadata": {"annotations": {"kueue.x-k8s.io/default-queue": "true"}}}
+    await cluster.client.patch(kinds.LOCAL_QUEUE, "user-queue", "default", chosen)
+    (queue,) = await asyncio.to_thread(codeflare.list_local_queues, "default")
+    assert queue["name"] == "user-queue" and queue["flavors"]
+    (tmp_path / "train.py").write_text("print(1)")
+    job = codeflare.RayJob(
+        job_name="demo",
+        entrypoint="python train.py",
+        cluster_config=codeflare.ManagedClusterConfig(
+            num_workers=1,
+            head_cpu_requests=1,
+            head_cpu_limits=1,
+            head_memory_requests=1,
+            head_memory_limits=1,
+            head_accelerators={"nvidia.com/gpu": 0},
+        ),
+        runtime_env={"working_dir": str(tmp_path), "env_vars": {"A": "b"}},
+    )
+    assert await asyncio.to_thread(job.submit) == "demo"
+    stored = await cluster.get(kinds.RAY_JOB, "demo")
+    assert stored["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "user-queue"
+    assert json.loads(stored["spec"]["runtimeEnvYAML"])["env_vars"] == {"A": "b"}
+    assert (await asyncio.to_thread(job.status))[1] is False
+    await cluster.until(kinds.RAY_JOB, "demo", lambda one: not one["spec"].get("suspend"))
+    assert await asyncio.to_thread(job.stop)
+    await cluster.until(kinds.RAY_JOB, "demo", lambda one: bool(one["spec"].get("suspend")))
+    assert await asyncio.to_thread(job.resubmit) and await asyncio.to_thread(job.delete)
+    await cluster.until_gone(kinds.RAY_JOB, "demo")
+    beside = codeflare.RayJob(job_name="beside", entrypoint="true", cluster_name="lab")
+    assert beside.manifest(None)["spec"]["clusterSelector"] == {"ray.io/cluster": "lab"}
+    with pytest.raises(BadInput, match="either cluster_name or cluster_config"):
+        codeflare.RayJob(job_name="neither", entrypoint="true")
 
 
 def test_a_token_login_is_a_private_file_that_goes() -> None:
     login = codeflare.TokenAuthentication("secret", "https://example.com:6443")
     assert "secret" not in login.login()
-    path = codeflare._choice().kubeconfig
+    path = codeflare.choice().kubeconfig
     assert path is not None and path.stat().st_mode & 0o077 == 0 and "secret" in path.read_text()
     login.logout()
-    assert not path.exists() and codeflare._choice().kubeconfig is None
+    assert not path.exists() and codeflare.choice().kubeconfig is None
 
 
 async def test_a_wrong_queue_is_refused_before_a_cluster_is_created(

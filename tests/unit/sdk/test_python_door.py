@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import shoal
 from shoal.api import kinds
 from shoal.errors import BadInput
+from shoal.sdk.options import ClusterOptions, SubmitOptions, WhereOptions
 from tests.cluster import Cluster
 from tests.unit.cli.test_gang_commands import fares, logs_say, started, submitter, where
 from tests.unit.queues.conftest import cluster, quiet
@@ -95,3 +99,17 @@ async def test_the_same_without_await(cluster: Cluster, where: tuple[str, str]) 
     await submitter(cluster, "plain")
     await fares(cluster, "plain", "Failed", "FAILED", "Job entrypoint command failed with exit code 4, last")
     assert await running == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "own"),
+    [
+        (shoal.aio.submit, SubmitOptions, {"command"}),
+        (shoal.aio.attach, WhereOptions, {"name"}),
+        (shoal.aio.cluster, ClusterOptions, {"workers"}),
+    ],
+)
+def test_what_is_passed_on_is_typed_as_it_is_taken(call: Callable[..., object], options: type, own: set[str]) -> None:
+    """An editor completes `shoal.submit(…)`, and mypy checks it."""
+    taken = inspect.signature(call).parameters
+    assert set(get_type_hints(options)) == set(taken) - own
