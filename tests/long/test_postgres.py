@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.controllers.planning.history.log_store import LogStore
 from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore, HistoryTrouble
 from tests.unit.history import contract
 
@@ -69,7 +70,7 @@ def store(server: PostgresServer) -> Iterator[HistoryStore]:
     made = HistoryStore(server.url, most_rows=10, kept_days=1)
     yield made
     connection = made.connect()
-    connection.cursor().execute("DROP TABLE shoal_runs")
+    connection.cursor().execute("DROP TABLE IF EXISTS shoal_runs, shoal_logs")
     connection.commit()
     made.close()
 
@@ -77,7 +78,7 @@ def store(server: PostgresServer) -> Iterator[HistoryStore]:
 @pytest.mark.parametrize("promise", contract.ALL, ids=lambda one: one.__name__)
 def test_postgresql_keeps_the_contract(promise: Callable[[HistoryStore], None], store: HistoryStore) -> None:
     promise(store)
-    assert store.runs(HistoryQuery(limit=1)), "nothing was written"
+    assert store.runs(HistoryQuery(limit=1)) or LogStore(store, days=1).known(), "nothing was written"
 
 
 def test_a_server_that_was_away_is_used_again(server: PostgresServer, store: HistoryStore) -> None:

@@ -18,9 +18,10 @@ import click
 from shoal.api import manifests, strict
 from shoal.cli import checking, show
 from shoal.cli.checking import CheckedManifest, CheckProblem
+from shoal.cli.packages import missing_packages
 from shoal.errors import ShoalError
 
-LOCAL = "pip install shoal-ray[local]"
+LOCAL = "pip install 'shoal-ray[local]'"
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -79,12 +80,11 @@ async def _problems(found: list[CheckedManifest]) -> list[CheckProblem]:
     found = [one for one in found if not str(one.obj.get("apiVersion")).partition("/")[0].endswith(".config.k8s.io")]
     by_shape = [CheckProblem(one, str(error)) for one in found for error in strict.check(one.obj)]
     bad = {id(one.manifest) for one in by_shape}
-    try:
-        async with checking.check_server() as client:
-            return by_shape + await checking.judged(client, [one for one in found if id(one) not in bad])
-    except ImportError as error:
-        click.echo(f"only shapes are checked: the server's rules need {error.name}: {LOCAL}", err=True)
+    if missing := missing_packages():
+        click.echo(f"only shapes are checked: the server's rules need {', '.join(missing)}: {LOCAL}", err=True)
         return by_shape
+    async with checking.check_server() as client:
+        return by_shape + await checking.judged(client, [one for one in found if id(one) not in bad])
 
 
 def _texts(files: tuple[Path, ...]) -> Iterator[tuple[str, Callable[[], bytes]]]:

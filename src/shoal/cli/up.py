@@ -22,6 +22,7 @@ from shoal.api import quantity
 from shoal.cli import choices
 from shoal.cli.choices import flag, set_option
 from shoal.cli.image import prepare_images
+from shoal.cli.packages import missing_packages
 from shoal.errors import ShoalError
 from shoal.local import kubeconfigs, machine
 from shoal.local.home import DEFAULT_NAME, DEFAULT_NODE, Home
@@ -48,16 +49,9 @@ STOP_GRACE = 10.0
 START_PATIENCE = 60.0
 
 
-LOCAL_PACKAGES = {"cel_expr_python": "cel-expr-python", "re2": "google-re2", "rich": "rich"}
-"""Modules that a cluster on this machine cannot do without, and the packages that bring them."""
-
-
 def check_packages() -> None:
     """Raises ShoalError before anything is started."""
-    from importlib.util import find_spec
-
-    missing = [package for module, package in LOCAL_PACKAGES.items() if find_spec(module) is None]
-    if missing:
+    if missing := missing_packages():
         raise ShoalError(
             f"a cluster on this machine needs {', '.join(missing)}, which the core package leaves out: "
             "pip install 'shoal-ray[local]'"

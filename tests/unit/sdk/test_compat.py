@@ -189,9 +189,26 @@ def test_top_shows_what_goes_on_before_what_has_ended() -> None:
 
 
 def test_up_says_which_packages_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.cli import up
+    from shoal.cli import packages, up
 
     up.check_packages()
-    monkeypatch.setitem(up.LOCAL_PACKAGES, "not_there_at_all", "some-package")
+    monkeypatch.setitem(packages.LOCAL_PACKAGES, "not_there_at_all", "some-package")
     with pytest.raises(ShoalError, match=r"needs some-package, .* pip install 'shoal-ray\[local\]'"):
         up.check_packages()
+
+
+def test_check_judges_shapes_where_a_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the core package alone is installed."""
+    from shoal.cli import packages
+
+    monkeypatch.setitem(packages.LOCAL_PACKAGES, "not_there_at_all", "some-package")
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: a}\nspec: {entrypont: b}\n"
+    )
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", str(tmp_path / "job.yaml")])
+    told = capsys.readouterr()
+    assert stopped.value.code == 1 and 'unknown field "spec.entrypont"' in told.out
+    assert "only shapes are checked: the server's rules need some-package: pip install 'shoal-ray[local]'" in told.err
