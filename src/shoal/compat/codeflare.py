@@ -17,7 +17,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
-from shoal.compat.codeflare_jobs import CodeflareRayJobStatus, ManagedClusterConfig, RayJob
+from shoal.compat.codeflare_jobs import CodeFlareRayJob, CodeflareRayJobStatus, ManagedClusterConfig
 from shoal.compat.codeflare_login import (
     MANAGER,
     KubeConfigFileAuthentication,
@@ -78,7 +78,7 @@ _STATUS = {
 }
 
 
-class RayClusterStatus(Enum):
+class CodeFlareRayStatus(Enum):
     READY = "ready"
     UNHEALTHY = "unhealthy"
     FAILED = "failed"
@@ -204,6 +204,7 @@ class CodeFlareCluster:
 
 
 Cluster, RayCluster = CodeFlareCluster, RayClusterDetails
+RayJob, RayClusterStatus = CodeFlareRayJob, CodeFlareRayStatus
 """The names that notebooks import."""
 
 

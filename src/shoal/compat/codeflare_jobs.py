@@ -73,7 +73,7 @@ class ManagedClusterConfig(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
         return made
 
 
-class RayJob:
+class CodeFlareRayJob:
     """`RayJob(job_name="train", entrypoint="python train.py", cluster_config=ManagedClusterConfig()).submit()`."""
 
     def __init__(
