@@ -5,8 +5,14 @@ Read by the commands and by the controller that answers questions, so that both 
 
 from __future__ import annotations
 
+import re
+
 from shoal.api.meta import Json
 
+_MORE_NEEDED = re.compile(
+    r"insufficient unused quota for (?P<resource>\S+) in flavor (?P<flavor>\S+), (?P<amount>\S+) more needed"
+)
+_OF_POD_SET = re.compile(r"couldn't assign flavors to pod set \S+:")
 PODS_MISSING = "shoal.dev/PodsMissing"
 """Condition of an admitted gang of which pods have no node, since which moment, and why."""
 
@@ -33,6 +39,22 @@ def told(workload: Json) -> tuple[str, str] | None:
     at = requeue_at(workload)
     reason = message(workload, "QuotaReserved") or "no controller has looked at it yet"
     return "Queued", f"{reason}; not before {at}" if at else reason
+
+
+def brief(reason: str) -> str:
+    """Kueue's sentence of what is short of quota, for a table: `2 cpu, 2448Mi memory more needed in flavor main`. Its
+    sums grow from pod set to pod set, so that the last of each is the whole. Any other reason is left as it is."""
+    found: dict[tuple[str, str], str] = {}
+    for match in _MORE_NEEDED.finditer(reason):
+        found[match["flavor"], match["resource"]] = match["amount"]
+    if not found or _OF_POD_SET.sub("", _MORE_NEEDED.sub("", reason)).strip(" ,;"):
+        return reason
+    flavors = dict.fromkeys(flavor for flavor, _ in found)
+    return "; ".join(
+        ", ".join(f"{amount} {resource}" for (at, resource), amount in found.items() if at == flavor)
+        + f" more needed in flavor {flavor}"
+        for flavor in flavors
+    )
 
 
 def standing_since(workload: Json) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from shoal.api.kueue_told import brief
 from shoal.api.times import parse_time
 from shoal.cli import show, telling
 from shoal.cli.reach import cluster_options, namespace_options, reach
@@ -128,7 +129,7 @@ def print_gangs(rows: list[dict[str, Any]], output: str, no_headers: bool) -> No
                 *([row.get("queue", ""), row.get("priority", "")] if wide else []),
                 row["state"],
                 show.age(parse_time(row["created"]), now),
-                _reason(row, now),
+                _reason(row, now) if wide else brief(_reason(row, now)),
             )
             for row in rows
         ],

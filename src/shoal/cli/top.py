@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from shoal.api.kueue_told import brief
 from shoal.api.times import parse_time
 from shoal.cli import show, telling
 from shoal.cli.free import usage_bar
@@ -104,7 +105,7 @@ def screen(rows: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]], n
     ordered = sorted(rows, key=lambda row: (bool(row.get("ended")), row["created"]))
     cells = [
         [f"{row['namespace']}/{row['name']}", row["kind"], row["state"], show.age(parse_time(row["created"]), now),
-         show.sized(row["reason"])]
+         brief(show.sized(row["reason"]))]
         for row in ordered
     ]  # fmt: skip
     heading, *body = show.table_lines(("GANG", "KIND", "STATE", "AGE", "REASON"), cells)

@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from shoal.api.kueue_told import brief
 from shoal.cli import show, telling, templates
 from shoal.errors import BadInput
 from shoal.sdk.logs import LogSource
@@ -80,3 +81,37 @@ def test_a_template_that_cannot_be_read_is_refused(template: str) -> None:
 )
 def test_memory_is_shown_in_the_unit_of_its_size(text: str, shown: str) -> None:
     assert show.sized(text) == shown
+
+
+SET, SHORT = "couldn't assign flavors to pod set", "insufficient unused quota for"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (
+            f"{SET} head: {SHORT} cpu in flavor main, 500m more needed, {SHORT} memory in flavor main, 200Mi more "
+            f"needed; {SET} workers: {SHORT} cpu in flavor main, 2 more needed",
+            "2 cpu, 200Mi memory more needed in flavor main",
+        ),
+        (
+            f"{SET} main: {SHORT} cpu in flavor a, 1 more needed, {SHORT} cpu in flavor b, 3 more needed",
+            "1 cpu more needed in flavor a; 3 cpu more needed in flavor b",
+        ),
+    ],
+)
+def test_a_table_says_in_short_what_quota_is_missing(reason: str, said: str) -> None:
+    assert brief(reason) == said
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "3 cpu needed, 1 free",
+        "",
+        f"{SET} a: {SHORT} cpu in flavor a, 1 more needed; {SET} b: resource memory unavailable in ClusterQueue",
+        f"{SET} a: {SHORT} cpu in flavor a, 1 more needed; not before 2026-01-01T00:00:00Z",
+    ],
+)
+def test_what_a_short_sentence_would_leave_out_is_said_whole(reason: str) -> None:
+    assert brief(reason) == reason
