@@ -77,7 +77,7 @@ def test_why_tells_of_the_nodes_that_a_job_waits_for(machine: Machine) -> None:
     body["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"].update(ON_FAR)
     apply(machine, body)
     until(lambda: true(workload_of(machine, "patient"), "QuotaReserved"))
-    told = ("is waiting with its quota reserved", "waits for gpu-nodes")
+    told = ("has been waiting with its quota reserved", "waits for gpu-nodes")
     until(lambda: all(one in machine.shoal("why", "rayjob/patient", "--name", "queues") for one in told))
     assert machine.get("rayjob", "patient")["spec"]["suspend"] is True
     assert machine.get("pods")["items"] == []
