@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.controlplane import build
 from tests.integration.scheduling.test_upstream import PLUGINS, assert_no_half_is_held, configuration
+
+pytestmark = pytest.mark.timeout(2400)  # where the programs must be built first
 
 
 def test_pod_groups_of_scheduler_plugins_start_whole_or_not_at_all(tmp_path: Path) -> None:

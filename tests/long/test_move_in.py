@@ -22,6 +22,7 @@ from tests.controlplane import peers
 from tests.controlplane.plane import ControlPlane, free_ports
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.timeout(2400)  # where the programs must be built first
 SHOAL = str(Path(sys.executable).with_name("shoal"))
 PODS = 10
 """Three clusters of three, and the pod that submits the job."""
