@@ -18,13 +18,14 @@ from shoal.controllers.appwrapper.dispatch import RefusedObject
 from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
 from shoal.controllers.appwrapper.intake import Address
 from shoal.controllers.appwrapper.quota import missing_labels
+from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.status.messages import Messages
 from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.appwrapper.v1beta1.dead_ends import DeadEnds
 from shoal.controllers.appwrapper.v1beta1.elsewhere import REFUSED, TAKEN_AWAY, TOO_SLOW, DispatchedRun, is_held
 from shoal.controllers.appwrapper.v1beta1.follow import Follow
-from shoal.controllers.appwrapper.v1beta1.placing import added_names, placed
+from shoal.controllers.appwrapper.v1beta1.placing import added_names, placed, pod_group_kind
 from shoal.controllers.appwrapper.v1beta2.components import Components
 from shoal.controllers.appwrapper.wrapped import gang_key, wrapped_objects
 from shoal.controllers.demand.templates import templates
@@ -69,6 +70,7 @@ class AppWrapperReconciler:
         self.dispatched: DispatchedRun | None = None
         if context.elsewhere is not None:
             self.dispatched = DispatchedRun(context, context.elsewhere, self.follow, self._call_off)
+        self._told_of_groups = False
         self._removals: dict[str, int] = {}
         self._deleted: dict[Address, AppWrapper] = {}
         """AppWrappers that are gone, and of whose objects some may not be."""
@@ -198,7 +200,7 @@ class AppWrapperReconciler:
         if cluster is None:
             context.note(NotStored, wrapper)  # no cluster has room for it any more
             return None
-        record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, context.settings))
+        record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, await self._placing()))
         record = msgspec.structs.replace(record, cluster=cluster, objects=() if cluster else record.objects)
         if not await context.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
@@ -262,7 +264,7 @@ class AppWrapperReconciler:
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
         try:
             made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, context.settings))
-            objects = placed(wrapper, made, record, context.settings)
+            objects = placed(wrapper, made, record, await self._placing())
         except BadInput as error:
             return await self._fail(kind, wrapper, RefusedObject(_name(wrapper), str(error), permanent=True))
         await self._watch_kinds(objects)
@@ -280,6 +282,17 @@ class AppWrapperReconciler:
             return None
         context.metrics.dispatched((context.clock.now() - record.at) / SECOND)
         return None
+
+    async def _placing(self) -> AppWrapperSettings:
+        """As chosen; without PodGroups where the server has none: pods of a gang are then bound one by one."""
+        settings = self.context.settings
+        api_version, kind = pod_group_kind(settings)
+        if not settings.pod_groups or await self.context.objects.kinds.kind_of(api_version, kind) is not None:
+            return settings
+        if not self._told_of_groups:
+            log.warning("gangs start without a PodGroup: the API server serves no %s in %s", kind, api_version)
+        self._told_of_groups = True
+        return msgspec.structs.replace(settings, pod_groups=False)
 
     async def _watch_kinds(self, objects: list[dict[str, object]]) -> None:
         """Objects that make pods stand between these and the gang: follow them."""

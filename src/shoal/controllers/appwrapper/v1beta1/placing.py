@@ -23,7 +23,7 @@ _VERSIONS = {"scheduling.x-k8s.io": "v1alpha1", NATIVE: "v1alpha2"}
 def added_names(wrapper: AppWrapper, settings: AppWrapperSettings) -> tuple[Name, ...]:
     """Objects beyond the wrapped ones that a start will create."""
     added = settings.pod_groups and gang_size(wrapper)
-    return ((*_pod_group_kind(settings), wrapper.metadata.name),) if added else ()
+    return ((*pod_group_kind(settings), wrapper.metadata.name),) if added else ()
 
 
 def placed(
@@ -74,12 +74,13 @@ def _with_spec(obj: Json, template: Template, field: str, values: dict[str, str]
     return changed
 
 
-def _pod_group_kind(settings: AppWrapperSettings) -> tuple[str, str]:
+def pod_group_kind(settings: AppWrapperSettings) -> tuple[str, str]:
+    """API version and kind."""
     return f"{settings.pod_group_api}/{_VERSIONS[settings.pod_group_api]}", "PodGroup"
 
 
 def _pod_group(wrapper: AppWrapper, size: int, settings: AppWrapperSettings) -> Json:
-    api_version, kind = _pod_group_kind(settings)
+    api_version, kind = pod_group_kind(settings)
     native = settings.pod_group_api == NATIVE
     return {
         "apiVersion": api_version,
