@@ -30,9 +30,11 @@ async def stop(client: Client, kind: Kind, obj: Json) -> None:
 
 async def hold(client: Client, kind: Kind, obj: Json, *, on: bool) -> str:
     """Stop its pods and keep it out of the queue, or let it in again; returns what was changed."""
-    metadata = obj["metadata"]
+    metadata, view = obj["metadata"], await look(client, kind, obj)
+    if view.outcome.has_ended:
+        raise ShoalError(f"{kind.kind} {metadata['name']} has ended; `shoal rerun` runs it again")
     if queued.queue_of(obj):
-        workload = (await look(client, kind, obj)).workload
+        workload = view.workload
         if workload is None:
             raise ShoalError(f"{kind.kind} {metadata['name']} has no Workload yet; try again in a moment")
         name = workload["metadata"]["name"]

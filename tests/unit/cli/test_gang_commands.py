@@ -157,6 +157,8 @@ async def test_a_manifest_is_submitted_and_waited_for(cluster: Cluster, where: t
     await fares(cluster, "tune", "Failed", "FAILED", "it broke")
     failed = await waiting
     assert failed.exit_code == 3 and failed.stdout == "RayJob default/tune failed\n"
+    late = await call("hold", "tune", *where)
+    assert late.exit_code == 1 and "RayJob tune has ended; `shoal rerun` runs it again" in str(late.exception)
 
 
 async def test_flags_mark_a_manifest_and_those_of_the_shape_are_refused(
