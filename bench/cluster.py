@@ -57,6 +57,7 @@ class Replica:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         options = ["--only=appwrapper", "--trust-unstamped", "--open-metrics", "--history=none"]
+        options += ["--set=bind_seconds=0"]  # no scheduler binds these pods, and a gang that is not bound would go back
         options += [f"--kube-api-qps={qps}"] if qps else []
         with log.open("wb") as output:
             self.process = subprocess.Popen(
