@@ -22,6 +22,7 @@ from shoal.engine.kueue.facts import (
     ResourceGroup,
 )
 from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.preemption.taken import TakenVictims
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.model import Gang, Namespace, PodSet
@@ -92,3 +93,37 @@ def test_f561_a_cycle_of_many_evictions_costs_by_their_number(monkeypatch: pytes
         engine.update(gang(queue, SMALL, SMALL, 200))
     assert len(engine.plan(2_000_000).preempts) == QUEUES * SMALL
     assert moved["away"] < 10 * QUEUES * SMALL
+
+
+def test_while_it_waits_for_others_to_end_it_looks_for_no_other_victims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each plan of a busy queue would search again, and find those that it waits for already."""
+    engine = Engine(EngineSettings(), KueueSettings(patience=10_000_000))
+    group = ResourceGroup(("cpu",), (FlavorQuota("default", {"cpu": Limits(SMALL)}),))
+    policy = Preemption(within_cluster_queue="LowerPriority")
+    engine.update(Namespace(name="default"))
+    engine.update(Flavor(name="default"))
+    engine.update(ClusterQueue(name="queue0", groups=(group,), namespace_selector={}, preemption=policy))
+    engine.update(LocalQueue(namespace="default", name="line0", cluster_queue="queue0"))
+    for number in range(SMALL):
+        engine.update(gang(0, number, 1, 50))
+    assert len(engine.plan(1_000_000).reservations) == SMALL
+    searches: Counter[str] = Counter()
+    find = Preemptor.find_victims
+
+    def counted(self: Preemptor, *given: Any, **named: Any) -> list[Victim]:
+        searches["all"] += 1
+        return find(self, *given, **named)
+
+    monkeypatch.setattr(Preemptor, "find_victims", counted)
+    engine.update(gang(0, SMALL, SMALL, 200))
+    assert not engine.plan(2_000_000).preempts
+    first = searches["all"]
+    for number in range(5):
+        engine.remove(gang(0, number, 1, 50).key)
+        plan = engine.plan(2_100_000 + number)
+        assert not plan.preempts and not plan.reservations
+    assert searches["all"] == first > 0
+    assert len(engine.plan(12_000_001).preempts) == SMALL - 5  # its patience is over: those that are left
+    for number in range(5, SMALL):
+        engine.remove(gang(0, number, 1, 50).key)
+    assert [one.gang for one in engine.plan(13_000_000).reservations] == [gang(0, SMALL, SMALL, 200).key]

@@ -155,13 +155,15 @@ class QueueCycle:
     def _move_in(self, entry: Entry, room: FreedQuota) -> bool:
         """A preemptor whose victims are leaving takes what it evicted them for, as soon as all of it is there.
 
-        A new search for flavors could lead it elsewhere, and the room it freed back to its victims, without end. False
-        when that room is not enough any more.
+        A new search for flavors could lead it elsewhere, and the room it freed back to its victims, without end. While
+        it only waits for them to end by themselves and there is no other flavor, a search would find no better: that is
+        made when it evicts. False when that room is not enough any more.
         """
         if room.node.fits(room.usage) and self.state.topologies.fits(room.uses):
             entry.assignment = room.assignment.fitting()
             return True
-        leaving = self.state.still_leaving(room)
+        patient = entry.record.has_one_flavor and self.state.is_still_patient(entry.member.uid)
+        leaving = self.state.still_leaving(room, patient=patient)
         for victim in leaving:
             victim.leave()
         enough = room.node.fits(room.usage) and self.state.topologies.fits(room.uses)

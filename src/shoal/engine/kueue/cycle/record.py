@@ -21,12 +21,16 @@ from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
 NOTHING: dict[int, int] = {}
+LeavingTurn = tuple[int, int, str, QueueMember]
+"""Priority, how long ago it got its quota, and UID of a gang: the smallest leaves first."""
+Leaving = tuple[list[LeavingTurn], list[LeavingTurn]]
 
 
 class QueueRecord:
     __slots__ = (
-        "_held", "_largest", "_rules", "_usage", "_waits_for_cache", "fact", "fits", "flavors", "freed", "groups",
-        "inactive", "name", "node", "reserved", "scans", "selector", "topologies", "waiting",
+        "_held", "_largest", "_leaving", "_rules", "_usage", "_waits_for_cache", "fact", "fits", "flavors", "freed",
+        "groups", "has_one_flavor", "inactive", "name", "node", "reserved", "scans", "selector", "topologies",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +50,7 @@ class QueueRecord:
         """Gangs that hold quota here, by UID. Changed only by `hold` and `release`."""
         self._held: dict[FlavorResource, dict[int, int]] = {}
         self._largest: dict[FlavorResource, int] = {}
+        self._leaving: tuple[int | None, Leaving] | None = None
         self._usage = usage
         self.waiting: WaitingIndex | SharedLine = WaitingIndex(strict=fact.strategy == "StrictFIFO")
         self.inactive = ""
@@ -67,6 +72,8 @@ class QueueRecord:
         self.flavors = tuple(dict.fromkeys(flavor.name for group in fact.groups for flavor in group.flavors))
         self.scans = sum([len(group.flavors) for group in fact.groups])
         """How often a gang may look on from flavor to flavor before it has to wait."""
+        self.has_one_flavor = all(len(group.flavors) == 1 for group in fact.groups)
+        """There is nothing to choose, for any resource."""
         self._waits_for_cache = WaitsForCache(self.groups)
         self.fits = (-1, {})
         if self.shares_by_usage != isinstance(self.waiting, SharedLine):
@@ -114,6 +121,7 @@ class QueueRecord:
     def hold(self, member: QueueMember) -> None:
         """The gang holds its usage here from now on."""
         self.reserved[member.uid] = member
+        self._leaving = None
         self.node.add(member.usage)
         if member.topology:
             self.topologies.use(member.topology)
@@ -121,6 +129,7 @@ class QueueRecord:
 
     def release(self, uid: str) -> None:
         member = self.reserved.pop(uid)
+        self._leaving = None
         self.node.remove(member.usage)
         if member.topology:
             self.topologies.use(member.topology, -1)
@@ -131,11 +140,27 @@ class QueueRecord:
         if member.uid in self.reserved:
             known = self.reserved[member.uid]
             self._count(known, -1)
+            self._leaving = None
             self.reserved[member.uid] = member
             self._count(member, 1)
             if known.topology != member.topology:
                 self.topologies.use(known.topology, -1)
                 self.topologies.use(member.topology)
+
+    def evict(self, member: QueueMember) -> None:
+        """The gang is on its way out; it holds its usage until it is gone."""
+        member.evicted = True
+        self._leaving = None
+
+    def leaving(self, now: int) -> Leaving:
+        """The order in which others make its gangs leave: those on their way out, then the rest, each with its turn.
+        Worked out once for as long as the same gangs hold quota here."""
+        if self._leaving is None or self._leaving[0] not in (None, now):
+            ranked = sorted([(one.priority, -(one.reserved_at or now), one.uid, one) for one in self.reserved.values()])
+            parts = [one for one in ranked if one[3].evicted], [one for one in ranked if not one[3].evicted]
+            undated = any(not one.reserved_at for one in self.reserved.values())  # that is now, whenever it is asked
+            self._leaving = (now if undated else None, parts)
+        return self._leaving[1]
 
     def comes_to_another_turn(self, member: QueueMember, before: int) -> bool:
         """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?

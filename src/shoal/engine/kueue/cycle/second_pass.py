@@ -65,7 +65,7 @@ class SecondPass:
         if not failed or not self.state.settings.gates.replace_at_once:
             self.waiting.append(wait)
             return
-        member.evicted = True
+        record.evict(member)
         self.state.forest.bump(record.node)
         del self.state.needing_places[member.uid]
         text = f"Workload was evicted as there was no replacement for unhealthy node(s): {','.join(failed)}"

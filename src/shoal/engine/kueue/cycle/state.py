@@ -152,6 +152,10 @@ class QueueState:
             heapq.heappush(self._patience_ends, (self.patient[uid], uid))
         return self.now < self.patient[uid]
 
+    def is_still_patient(self, uid: str) -> bool:
+        """Does it wait for victims that it has chosen, and may not evict them yet?"""
+        return self.now < self.patient.get(uid, 0)
+
     def lost_patience(self) -> list[str]:
         """UIDs of gangs whose patience has ended since the last call."""
         found = []
@@ -172,7 +176,7 @@ class QueueState:
         """Victims are told to leave, or waited for; from now on their room is spoken for."""
         for victim in entry.victims:
             if not patient and not victim.member.evicted:
-                victim.member.evicted = True
+                victim.record.evict(victim.member)
                 self.forest.bump(victim.record.node)
         if not self.rules.keeps_room:
             return
@@ -240,13 +244,13 @@ class QueueState:
                 del self._rooms_in[room.node.root()]
         return room
 
-    def still_leaving(self, room: FreedQuota) -> list[Victim]:
-        """The victims of a room that hold quota yet."""
+    def still_leaving(self, room: FreedQuota, *, patient: bool = False) -> list[Victim]:
+        """The victims of a room that hold quota yet; where it is waited for them, those that were not told to go."""
         found = []
         for name, uid, reason in room.victims:
             record = self.records.get(name)
             member = record.reserved.get(uid) if record is not None else None
-            if record is not None and member is not None and member.evicted:
+            if record is not None and member is not None and (member.evicted or patient):
                 found.append(Victim(member, record, reason))
         return found
 

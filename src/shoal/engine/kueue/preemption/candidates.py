@@ -102,16 +102,20 @@ def users(request: PreemptionRequest, record: QueueRecord, policy: Policy) -> It
     """Gangs in one queue that use a place in need and that the policy allows."""
     if policy == "Never":
         return
-    places, any_of_them = request.places, policy == "Any"
     for member in record.reserved.values():
-        if not any_of_them and not allowed(request, member, policy):
-            continue
-        if member.uid in request.gone or member is request.member.replaced:
-            continue
-        if not member.evicted and member.uid in request.spared:
-            continue
-        if not places.isdisjoint(member.usage):
+        if may_be_asked(request, member, policy):
             yield member
+
+
+def may_be_asked(request: PreemptionRequest, member: QueueMember, policy: Policy) -> bool:
+    """May this gang, which has quota, be asked to leave for the request?"""
+    if policy != "Any" and not allowed(request, member, policy):
+        return False
+    if member.uid in request.gone or member is request.member.replaced:
+        return False
+    if not member.evicted and member.uid in request.spared:
+        return False
+    return not request.places.isdisjoint(member.usage)
 
 
 def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bool, float, int, int, str]:

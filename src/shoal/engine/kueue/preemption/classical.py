@@ -7,6 +7,10 @@ candidates); others only if the preemptor ends up not borrowing, or is allowed t
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
@@ -16,6 +20,7 @@ from shoal.engine.kueue.preemption.candidates import (
     IN_COHORT_RECLAMATION,
     PreemptionRequest,
     Victim,
+    may_be_asked,
     order_key,
     put_back_spare,
     restore,
@@ -43,23 +48,65 @@ class _Candidate:
         return IN_COHORT_RECLAIM_WHILE_BORROWING if self.kind == _WHILE_BORROWING else IN_COHORT_RECLAMATION
 
 
+class _Queue(NamedTuple):
+    """A queue with quota to be given back, and where the preemptor stands to it."""
+
+    record: QueueRecord
+    ancestor: QuotaTreeNode
+    advantage: bool
+
+
 def classical_victims(request: PreemptionRequest) -> list[Victim]:
     """The victims that make the request fit, or none."""
-    own = [
-        _Candidate(member, request.record, _OWN, None)
-        for member in users(request, request.record, request.record.fact.preemption.within_cluster_queue)
-    ]
     hierarchy, priority = _others(request)
-    ordered: list[_Candidate] = []
-    for evicted in (True, False):
-        for group in (hierarchy, priority, own):
-            chosen = [candidate for candidate in group if candidate.member.evicted is evicted]
-            ordered += sorted(chosen, key=lambda candidate: order_key(request, candidate.member))
-    for borrow in _attempts(request, bool(hierarchy), bool(priority)):
+    groups = [_first_to_leave(request, group) for group in (hierarchy, priority)]
+    ordered = _Candidates(_in_order(request, hierarchy, priority))
+    for borrow in _attempts(request, *[next(group, None) is not None for group in groups]):
         victims = _attempt(request, ordered, borrow)
         if victims:
             return victims
     return []
+
+
+class _Candidates:
+    """In their order, each looked for when it is asked for: as a rule the first few are enough."""
+
+    def __init__(self, source: Iterator[_Candidate]) -> None:
+        self._source = source
+        self._found: list[_Candidate] = []
+
+    def __iter__(self) -> Iterator[_Candidate]:
+        yield from self._found
+        for candidate in self._source:
+            self._found.append(candidate)
+            yield candidate
+
+
+def _in_order(request: PreemptionRequest, hierarchy: list[_Queue], priority: list[_Queue]) -> Iterator[_Candidate]:
+    own: list[QueueMember] | None = None
+    for staying in (False, True):
+        for group in (hierarchy, priority):
+            yield from _first_to_leave(request, group, (staying,))
+        if own is None:
+            policy = request.record.fact.preemption.within_cluster_queue
+            own = sorted(users(request, request.record, policy), key=lambda member: order_key(request, member))
+        for member in own:
+            if member.evicted is not staying:
+                yield _Candidate(member, request.record, _OWN, None)
+
+
+def _first_to_leave(
+    request: PreemptionRequest, queues: list[_Queue], parts: tuple[bool, ...] = (False, True)
+) -> Iterator[_Candidate]:
+    """Gangs of these queues that may be asked; `parts`: those on their way out, and those that are not."""
+    policy = request.record.fact.preemption.reclaim_within_cohort
+    by_name = {queue.record.name: queue for queue in queues}
+    for staying in parts:
+        turns = [part for queue in queues if (part := queue.record.leaving(request.now)[staying])]
+        for *_, member in heapq.merge(*turns) if len(turns) > 1 else turns[0] if turns else ():
+            if may_be_asked(request, member, policy):
+                queue = by_name[member.queue]
+                yield _Candidate(member, queue.record, _kind(request, member, queue.advantage), queue.ancestor)
 
 
 def _attempts(request: PreemptionRequest, hierarchy: bool, priority: bool) -> tuple[bool, ...]:
@@ -74,14 +121,20 @@ def _attempts(request: PreemptionRequest, hierarchy: bool, priority: bool) -> tu
     return (True, False)
 
 
-def _attempt(request: PreemptionRequest, ordered: list[_Candidate], borrow: bool) -> list[Victim]:
+def _attempt(request: PreemptionRequest, ordered: Iterable[_Candidate], borrow: bool) -> list[Victim]:
     victims: list[Victim] = []
+    lacking = {at: amount - request.node.available(at) for at, amount in request.wanted.items()}
     for candidate in ordered:
         if not _still_valid(request, candidate, borrow):
             continue
         victim = Victim(candidate.member, candidate.record, candidate.reason)
         victim.leave()
         victims.append(victim)
+        for at, amount in victim.member.usage.items():
+            if at in lacking:
+                lacking[at] -= amount
+        if max(lacking.values(), default=0) > 0:
+            continue  # no tree gives back more than left
         if request.fits(borrow):
             victims = put_back_spare(request, victims, borrow)
             restore(victims)
@@ -104,10 +157,10 @@ def _still_valid(request: PreemptionRequest, candidate: _Candidate, borrow: bool
     return True
 
 
-def _others(request: PreemptionRequest) -> tuple[list[_Candidate], list[_Candidate]]:
-    """Candidates of other queues: those with hierarchical advantage on our side, and the rest."""
-    hierarchy: list[_Candidate] = []
-    priority: list[_Candidate] = []
+def _others(request: PreemptionRequest) -> tuple[list[_Queue], list[_Queue]]:
+    """Other queues with candidates: those over which our side has a hierarchical advantage, and the rest."""
+    hierarchy: list[_Queue] = []
+    priority: list[_Queue] = []
     if request.record.fact.preemption.reclaim_within_cohort == "Never":
         return hierarchy, priority
     previous = request.node
@@ -132,7 +185,7 @@ def _collect(
     ancestor: QuotaTreeNode,
     skip: QuotaTreeNode,
     advantage: bool,
-    found: list[_Candidate],
+    found: list[_Queue],
 ) -> None:
     for child in node.children:
         if child is skip or child.within_nominal(request.places):
@@ -141,10 +194,8 @@ def _collect(
             _collect(request, child, ancestor, skip, advantage, found)
             continue
         record = request.records.get(child.name)
-        if record is None or record.inactive:
-            continue
-        for member in users(request, record, request.record.fact.preemption.reclaim_within_cohort):
-            found.append(_Candidate(member, record, _kind(request, member, advantage), ancestor))
+        if record is not None and not record.inactive and record.reserved:
+            found.append(_Queue(record, ancestor, advantage))
 
 
 def _kind(request: PreemptionRequest, member: QueueMember, advantage: bool) -> int:

@@ -33,6 +33,10 @@ class Preemptor:
         self.settings = settings
         self.gone = gone
         self.spared = spared
+        self._asked: tuple[QueueMember, Usage, frozenset[FlavorResource]] | None = None
+        """What the flavor search asked last, and the answer; most gangs want one resource of one flavor, and the
+        search for all that they want would be the same."""
+        self._answer: list[Victim] = []
 
     def find_victims(
         self,
@@ -45,6 +49,8 @@ class Preemptor:
     ) -> list[Victim]:
         """A minimal set whose leaving makes `wanted` fit, or no gang when there is none. `reach`: as things are now.
         `placeable`: are there places for its pods, where a topology has to have them?"""
+        if placeable is None and self._asked == (member, wanted, places):
+            return [*self._answer]
         record = self.records[member.queue]
         if not record.fact.preemption.may_evict:
             return []
@@ -65,9 +71,12 @@ class Preemptor:
         """
         node = self.records[member.queue].node
         reach = reach or Reach(self.records, self.settings)
+        self._asked = None
 
         def ask(at: FlavorResource, amount: int) -> tuple[Mode, int]:
-            victims = self.find_victims(member, {at: amount}, frozenset((at,)), now, reach)
+            wanted, places = {at: amount}, frozenset((at,))
+            victims = self.find_victims(member, wanted, places, now, reach)
+            self._asked, self._answer = (member, wanted, places), victims
             for victim in victims:
                 victim.leave()
             height, _ = node.borrowing_height(at, amount)
