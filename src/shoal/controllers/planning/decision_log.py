@@ -106,10 +106,15 @@ def decision_id(uid: str, now: int) -> str:
 
 
 def _verbs(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
+    """What is decided of each gang; of one that gets its quota and starts at once only the start is told."""
+    starts = {admit.gang for admit in plan.admits}
+    queues: dict[str, str] = {}
     for reservation in plan.reservations:
-        yield "reserved", reservation.gang, reservation.uid, f" in ClusterQueue {reservation.queue}"
+        queues[reservation.gang] = where = f" in ClusterQueue {reservation.queue}"
+        if reservation.gang not in starts:
+            yield "reserved", reservation.gang, reservation.uid, where
     for admit in plan.admits:
-        yield "admitted", admit.gang, admit.uid, ""
+        yield "admitted", admit.gang, admit.uid, queues.get(admit.gang, "")
     for preempt in plan.preempts:
         yield "preempted", preempt.gang, preempt.uid, f" for {preempt.preemptor}" if preempt.preemptor else ""
 

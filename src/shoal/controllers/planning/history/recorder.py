@@ -31,6 +31,8 @@ PRUNE_EVERY = 3600.0
 PAUSE = 0.25
 """Seconds between two writes: what a busy queue sees meanwhile goes in one, and of a short gang only its last row."""
 BATCH = 500
+ENDED = ("finished",)
+"""All that is kept of a look at a gang that is over: there may be very many."""
 
 
 class GangHistory:
@@ -43,7 +45,7 @@ class GangHistory:
         self._known: dict[str, tuple[Any, ...]] = {}
         """By UID: what its last look was about."""
         self.facts: dict[str, RunFacts] = {}
-        """By UID: what the length of a gang's run is looked up by."""
+        """By UID of a gang that is not over: what the length of its run is looked up by."""
         self._looks: list[Sighting] = []
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -60,12 +62,16 @@ class GangHistory:
 
     def seen(self, gang: Gang, facts: Callable[[], GangFacts]) -> None:
         """A fact about a gang; `facts` is called only where its row changes."""
-        mark = (gang.state, gang.admitted_at, gang.queue, bool(gang.stopping_for), gang.priority)
+        ended = gang.state == "finished"
+        mark = ENDED if ended else (gang.state, gang.admitted_at, gang.queue, bool(gang.stopping_for), gang.priority)
         if self._known.get(gang.uid) == mark:
             return
         self._known[gang.uid] = mark
         told = facts()
-        self.facts[gang.uid] = RunFacts(gang.namespace, told.user, gang.queue, told.limit)
+        if ended:
+            self.facts.pop(gang.uid, None)
+        else:
+            self.facts[gang.uid] = RunFacts(gang.namespace, told.user, gang.queue, told.limit)
         if self.notices is not None:
             self.notices.told(gang.uid, told.notify)
         self._add(sighting(gang, told, self._clock.now()))
