@@ -24,6 +24,7 @@ class ScriptedServe:
         self.all_down = False
         self.reported: dict[str, Json] = {}
         self.submissions: list[tuple[str, Json]] = []
+        self.ended: list[str] = []
 
     async def applications(self, target: DashboardTarget) -> Json:
         return dict(self.reported.get(self._cluster(target), {}))
@@ -34,6 +35,9 @@ class ScriptedServe:
         if self.answers is not None:
             named = [str(one.get("name") or "") for one in config.get("applications") or []]
             self.reported[cluster] = {name: {"status": self.answers} for name in named}
+
+    async def shut_down(self, target: DashboardTarget) -> None:
+        self.ended.append(self._cluster(target))
 
     async def is_healthy(self, target: DashboardTarget) -> bool:
         pod = target.proxy.split("/pods/")[1].split(":")[0]

@@ -277,6 +277,51 @@ async def test_f240_a_dashboard_that_does_not_answer_leaves_the_status_true(stag
     assert told["numServeEndpoints"] == 0 and condition(told, "Ready") == ("False", "ZeroServeEndpoints")
 
 
+def pods_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: object, cluster: object) -> None:
+        return None
+
+    monkeypatch.setattr(reconciler.ServeApplications, "retire", nothing)
+
+
+@proven(without=pods_go_at_once)
+async def test_f670_serve_is_ended_before_the_pods_of_a_cluster_that_served(stage: ServiceStage) -> None:
+    """F670: clients keep connections to the first cluster until an upgrade deletes it. Holds: its proxies close them
+    before anything else of its Ray ends, so that no client is answered by a proxy that has nothing behind it."""
+    first, _ = names_of(await served(stage))
+    await changed(stage, rayClusterConfig=config_of("rayproject/ray:2.61.0"))
+    await ready(stage)
+    assert stage.scripted.ended == []
+    stage.clock.advance(61)
+    await stage.settle()
+    assert stage.scripted.ended == [first]
+    assert first not in [view.name(one) for one in stage.objects(kinds.RAY_CLUSTER)]
+
+
+@pytest.mark.parametrize("namespace, is_ended", [(None, True), ("ours", False)])
+async def test_serve_is_not_ended_where_two_clusters_share_what_it_stores(
+    stage: ServiceStage, namespace: str | None, is_ended: bool
+) -> None:
+    options = {"redisAddress": "redis:6379"} | ({"externalStorageNamespace": namespace} if namespace else {})
+    first, _ = names_of(await served(stage, ray_service(config_of(gcsFaultToleranceOptions=options))))
+    newer = config_of("rayproject/ray:2.61.0", gcsFaultToleranceOptions=options)
+    await changed(stage, rayClusterConfig=newer)
+    await ready(stage)
+    stage.clock.advance(61)
+    await stage.settle()
+    assert stage.scripted.ended == ([first] if is_ended else [])
+
+
+async def test_a_dashboard_that_does_not_answer_holds_up_no_deletion(stage: ServiceStage) -> None:
+    first, _ = names_of(await served(stage))
+    await changed(stage, rayClusterConfig=config_of("rayproject/ray:2.61.0"))
+    await ready(stage)
+    stage.scripted.down = {first}
+    stage.clock.advance(61)
+    await stage.settle()
+    assert first not in [view.name(one) for one in stage.objects(kinds.RAY_CLUSTER)]
+
+
 def anything_counts_as_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applications, "is_ready", bool)
 

@@ -37,6 +37,11 @@ def storage_namespace(cluster: Json) -> str:
     return str(chosen or view.annotations_of(cluster).get(names.STORAGE_NAMESPACE) or view.uid(cluster))
 
 
+def shares_storage(cluster: Json) -> bool:
+    """May another cluster keep its state in the same place? The user chose it; it is not named after the cluster."""
+    return uses_redis(cluster) and storage_namespace(cluster) != view.uid(cluster)
+
+
 def claim_name(cluster: Json) -> str:
     given = ((options(cluster) or {}).get("storage") or {}).get("claimName")
     return str(given or names.storage_claim(view.name(cluster)))

@@ -5,6 +5,7 @@ A name is stored in the status before its cluster is made, so a crash never leav
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from shoal.api import kinds
@@ -34,9 +35,11 @@ class ServiceClusters:
         recorder: Recorder,
         settings: RaySettings,
         clock: Clock,
+        retire: Callable[[Json], Awaitable[None]],
         random: Random | None = None,
     ) -> None:
-        self._writer, self._caches, self._recorder = writer, caches, recorder
+        """`retire` is called with a cluster that has served, before it is deleted."""
+        self._writer, self._caches, self._recorder, self._retire = writer, caches, recorder, retire
         self._settings, self._clock, self._random = settings, clock, random or Random()
 
     async def sweep(self, at: ServicePass, *, all_at_once: bool = False) -> bool:
@@ -51,6 +54,8 @@ class ServiceClusters:
                 continue
             due = at.memory.doomed.get(view.uid(cluster), now + delay * 1_000_000)
             doomed[view.uid(cluster)] = due
+            if due <= now and not all_at_once:
+                await self._retire(cluster)
             if all_at_once or due <= now:
                 await self.delete(at.service, cluster)
         at.memory.doomed = doomed

@@ -31,6 +31,10 @@ class ServeApi(Protocol):
         """Make this the configuration of the cluster. Raises DashboardError."""
         ...
 
+    async def shut_down(self, target: DashboardTarget) -> None:
+        """End Serve on the cluster, its proxies first. Raises DashboardError."""
+        ...
+
     async def is_healthy(self, target: DashboardTarget) -> bool:
         """Does the Serve proxy at this address take requests?"""
         ...
@@ -62,6 +66,11 @@ class HttpServeApi:
             raise DashboardError(
                 f"Serve refused the configuration with {code}: {answer[:300].decode(errors='replace')}"
             )
+
+    async def shut_down(self, target: DashboardTarget) -> None:
+        code, _ = await self._quick.call("DELETE", target, _WRITE)
+        if not 200 <= code < 300:
+            raise DashboardError(f"the dashboard at {target.address} answered {code} when asked to end Serve")
 
     async def is_healthy(self, target: DashboardTarget) -> bool:
         try:

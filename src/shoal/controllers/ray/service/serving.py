@@ -5,6 +5,8 @@ Nothing here ends a pass: a dashboard that does not answer is noted, and the res
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from shoal.api import kinds
@@ -16,8 +18,8 @@ from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import status as cluster_status
 from shoal.controllers.ray.cluster_token import read_token
 from shoal.controllers.ray.job.dashboard import DashboardError, DashboardTarget, checked_address
-from shoal.controllers.ray.owned_writer import OwnedWriter
-from shoal.controllers.ray.pods import auth, builder
+from shoal.controllers.ray.owned_writer import OwnedWriter, key_of
+from shoal.controllers.ray.pods import auth, builder, fault_tolerance
 from shoal.controllers.ray.service import applications
 from shoal.controllers.ray.service.serve_api import ServeApi
 from shoal.controllers.ray.service.service_pass import ServicePass
@@ -29,6 +31,8 @@ from shoal.errors import BadInput
 from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError
 from shoal.kube.events import Recorder
+
+log = logging.getLogger(__name__)
 
 
 class ServeApplications:
@@ -114,6 +118,18 @@ class ServeApplications:
                 return
             at.part(role)["targetCapacity"] = new.capacity
             self._recorder.event(at.service, "Normal", "UpdatedServeTargetCapacity", told)
+
+    async def retire(self, cluster: Json) -> None:
+        """End Serve before the pods of a cluster that serves no more. Clients that kept a connection to it see the
+        connection closed and use another one; of pods that are killed, the proxies answer on with errors for the
+        seconds in which all else of Ray has ended already. What Serve stores may not be shared with the next cluster:
+        its end would erase that one's, too."""
+        if not self.head_is_ready(cluster) or fault_tolerance.shares_storage(cluster):
+            return
+        try:
+            await self._api.shut_down(await self._dashboard(cluster))
+        except DashboardError as error:
+            log.info("Serve of RayCluster %s ends with its pods: %s", key_of(cluster), error)
 
     def head_is_ready(self, cluster: Json) -> bool:
         return cluster_status.condition_status(cluster, cluster_status.HEAD_READY) == "True"
