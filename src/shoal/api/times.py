@@ -17,12 +17,13 @@ _PATTERN = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})
 
 def seconds_text(moment: int) -> str:
     """`2023-08-29T02:50:18Z`: metav1.Time."""
-    return _at(moment).isoformat(timespec="seconds") + "Z"
+    return f"{_second_text(moment // 1_000_000)}Z"
 
 
 def micro_text(moment: int) -> str:
     """`2023-08-29T02:50:18.829462Z`: metav1.MicroTime, always six digits."""
-    return _at(moment).isoformat(timespec="microseconds") + "Z"
+    second, rest = divmod(moment, 1_000_000)
+    return f"{_second_text(second)}.{rest:06}Z"
 
 
 @lru_cache(maxsize=1 << 14)
@@ -36,12 +37,19 @@ def parse_time(text: str) -> int:
         raise BadInput(f"{text[:40]!r} is not an RFC 3339 time such as 2023-08-29T02:50:18Z")
     day, clock, fraction, zone = match.groups()
     try:
-        moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
+        second = _second_of(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
     except ValueError:
         raise BadInput(f"{text[:40]!r} is not an RFC 3339 time such as 2023-08-29T02:50:18Z") from None
-    whole = (moment - _EPOCH) // timedelta(seconds=1)
-    return whole * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+    return second * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
 
 
-def _at(moment: int) -> datetime:
-    return (_EPOCH + timedelta(microseconds=moment)).replace(tzinfo=None)
+@lru_cache(maxsize=1 << 10)
+def _second_text(second: int) -> str:
+    """Much is written within one second."""
+    return (_EPOCH + timedelta(seconds=second)).replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+@lru_cache(maxsize=1 << 10)
+def _second_of(text: str) -> int:
+    """And read."""
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(seconds=1)

@@ -91,7 +91,9 @@ async def test_a_gang_asks_once_waits_saying_so_and_starts_when_all_nodes_are_th
     assert request["metadata"]["name"] == f"shoal-{uid}-1"
     assert request["metadata"]["ownerReferences"][0]["uid"] == uid
     assert [one["count"] for one in request["spec"]["podSets"]] == [2]
-    waiting = await pooled.until(kinds.APP_WRAPPER, "train", lambda one: "to come" in one["status"].get("message", ""))
+    waiting = await pooled.until(
+        kinds.APP_WRAPPER, "train", lambda one: "to come" in (one.get("status") or {}).get("message", "")
+    )
     assert waits(waiting) and "waits for 2 node(s) of pool big to come" in waiting["status"]["message"]
     await bring(pooled, wrapper, "big-0")
     await pooled.settled()

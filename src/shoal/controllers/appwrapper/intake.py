@@ -14,7 +14,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.kind import Key, Kind
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.destinations import Destinations
-from shoal.controllers.appwrapper.facts import AppWrapperFacts, is_managed_here, is_queued_here, is_started
+from shoal.controllers.appwrapper.facts import NONE_GONE, AppWrapperFacts, is_managed_here, is_queued_here, is_started
 from shoal.controllers.appwrapper.quota import subtree_fact
 from shoal.controllers.appwrapper.remembered import remembered
 from shoal.controllers.appwrapper.wrapped import gang_key
@@ -98,7 +98,7 @@ class Intake:
             self._idle.discard(uid)  # the next run needs all of it again
             self._without_pods_since.pop(uid, None)
         idle = uid in self._idle
-        gone = Counter(self._gone_pods.get(uid, {}).values())
+        gone = Counter(self._gone_pods[uid].values()) if uid in self._gone_pods else NONE_GONE
         gang = self.facts.gang(wrapper, self._clock.now(), holds_objects=holds, idle=idle, gone=gone)
         gang = gang if self.destinations is None else self.destinations.fact(wrapper, gang)
         own = is_queued_here(wrapper) and is_managed_here(wrapper)  # else its queue, or another controller, remembers

@@ -6,6 +6,8 @@ rights, questions are answered with those of the user who asks. Pure.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper
@@ -29,7 +31,9 @@ def creator_of(wrapper: AppWrapper) -> Creator | None:
     return read_creator((wrapper.metadata.annotations or {}).get(CREATED_BY, ""))
 
 
+@lru_cache(maxsize=1 << 10)
 def read_creator(text: str) -> Creator | None:
+    """Kept for a while: few users make many objects."""
     try:
         found = msgspec.json.decode(text, type=Creator) if text else None
     except msgspec.MsgspecError:

@@ -6,6 +6,8 @@ What is needed after a restart is not here: that is stored, or found again by th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -80,6 +82,9 @@ class PodGone(Observation, frozen=True):
     name: str
 
 
+NONE_NOTED: tuple[Observation, ...] = ()
+
+
 class Observations:
     """Those that were noted and not fed to the loop yet."""
 
@@ -89,6 +94,8 @@ class Observations:
     def note(self, observation: Observation) -> None:
         self._noted.append(observation)
 
-    def take(self) -> list[Observation]:
+    def take(self) -> Sequence[Observation]:
+        if not self._noted:
+            return NONE_NOTED
         taken, self._noted = self._noted, []
         return taken

@@ -7,7 +7,6 @@ too, with nodes and pods alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 
@@ -347,12 +346,12 @@ class Ledger:
         return plan
 
     def _count_unplaced(self, uid: str) -> None:
-        counts = Counter(self._missing.get(uid, {}))
-        for (index, _), charge in self._displaced.get(uid, {}).items():
-            counts[index] += charge.count
+        counts = dict(self._missing.get(uid, ()))
+        for (index, _), charge in self._displaced[uid].items() if uid in self._displaced else ():
+            counts[index] = counts.get(index, 0) + charge.count
         before = self._unplaced.pop(uid, None)
         if counts:
-            self._unplaced[uid] = dict(counts)
+            self._unplaced[uid] = counts
         self._recounted = self._recounted or before != self._unplaced.get(uid)
 
     def _displace(self) -> None:

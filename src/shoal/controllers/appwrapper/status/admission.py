@@ -8,6 +8,8 @@ be read, and never written over: the release that wrote it goes on from it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from shoal.engine.model import Amounts, PodSet, PodSetAssignment, Seat
@@ -57,7 +59,9 @@ class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 _decoder = msgspec.json.Decoder(StoredAdmission)
 
 
+@lru_cache(maxsize=1 << 12)
 def read(text: str) -> StoredAdmission:
+    """Kept for a while: the same text is read at every look at its AppWrapper."""
     if not text:
         return StoredAdmission()
     try:
