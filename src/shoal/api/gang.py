@@ -30,6 +30,14 @@ DRAIN_SECONDS = PREFIX + "drain-seconds"
 """Annotation of a ClusterQueue: how long workers of its Ray clusters have between Ray being told that they go and their
 end; 0: they go at once, as with Kueue."""
 
+VICTIMS = PREFIX + "victims"
+"""Annotation of a ClusterQueue: `least-loss` where, of the gangs that may be evicted for one of its own, those leave
+first that lose least. Without it Kueue's order counts."""
+
+SAVED_AT = PREFIX + "checkpointed-at"
+"""Annotation of a queued job: the moment at which it last saved its work, as RFC 3339; what it did before that is not
+lost when it is preempted."""
+
 BACKFILL = PREFIX + "backfill"
 """Annotation of a ClusterQueue with `StrictFIFO`: `true` where gangs behind its front may have what it waits for, until
 it can start."""

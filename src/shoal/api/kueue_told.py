@@ -16,6 +16,9 @@ _OF_POD_SET = re.compile(r"couldn't assign flavors to pod set \S+:")
 PODS_MISSING = "shoal.dev/PodsMissing"
 """Condition of an admitted gang of which pods have no node, since which moment, and why."""
 
+WORK_LOST = "shoal.dev/WorkLost"
+"""Condition of a gang that was preempted: what it had done since it last saved its work, or since its start."""
+
 BACKFILLED = "shoal.dev/Backfilled"
 """Condition of a gang that runs in quota for which the front of its queue waits: it leaves when that one can start."""
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from shoal.api import kinds, kueue_names
 from shoal.api.booking import owner_of
+from shoal.api.gang import DRAINABLE, SAVED_AT
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
-from shoal.api.objects import finalizers, group_of, key_of, label
+from shoal.api.objects import annotation, finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.other_clusters import QueueClusters
@@ -593,6 +594,8 @@ def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
         return True
     if kind.kind == kinds.POD and kind.end(old) != kind.end(new):
         return True  # its group may lack one now
+    if any(annotation(old, name) != annotation(new, name) for name in (SAVED_AT, DRAINABLE)):
+        return True
     return bool(old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp"))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.api import kinds, kueue
 from shoal.api.booking import booking_of
-from shoal.api.gang import PREEMPTED_FOR
+from shoal.api.gang import PREEMPTED_FOR, VICTIMS
 from shoal.api.kueue_names import ELASTIC, PROVISIONING_CHECK
 from shoal.api.kueue_workload import PodSet, Workload
 from shoal.api.meta import Json, controller_of
@@ -23,7 +23,7 @@ from shoal.controllers.demand import RaySidecars, ray
 from shoal.controllers.demand.devices import tolerating
 from shoal.controllers.demand.pod_defaults import NOTHING, Defaults, completed
 from shoal.controllers.planning.creators import submitter_of
-from shoal.controllers.queues import backfill, checks
+from shoal.controllers.queues import backfill, checks, losses
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import multikueue, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
@@ -65,6 +65,10 @@ class QueueFacts:
             found = self._caches.job_of(key_of(workload))
             terms = replace(terms_of(gang), user=submitter_of(found[1]) if found is not None else "")
             gang = replace(gang, details={**gang.details, "kueue": terms})
+        if gang.state == "admitted":
+            found = self._caches.job_of(key_of(workload))
+            if found is not None and (saved := losses.saved_at(found[1])):
+                gang = replace(gang, details={**gang.details, "kueue": replace(terms_of(gang), saved_at=saved)})
         if gang.state in ("admitted", "stopping") and self._is_counted_by_its_wrapper(workload, gang.state):
             gang = replace(gang, pod_sets=())
         cluster_queue = self._caches.cluster_queue_of(workload)
@@ -152,6 +156,7 @@ class QueueFacts:
             places_later=self._provisioned(stored),
             places_elsewhere=multikueue.dispatches(stored, self._caches),
             backfill=backfill.is_asked_for(stored),
+            least_loss=annotation(stored, VICTIMS) == "least-loss",
         )
         return replace(fact, stopped=True) if stored.metadata.deletion_timestamp else fact
 

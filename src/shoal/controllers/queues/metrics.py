@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.api.kueue import ClusterQueue
+from shoal.api.objects import key_of
+from shoal.controllers.queues import losses
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.quota_metrics import quota_families
@@ -50,6 +52,7 @@ class QueueMetrics:
         self.finished: Counter[str] = Counter()
         self.evicted: Counter[tuple[str, str]] = Counter()
         self.preempted: Counter[tuple[str, str]] = Counter()
+        self.lost: Counter[str] = Counter()
         self.reserved_wait, self.admitted_wait = Waits(), Waits()
         self._stays = StayMetrics(caches)
 
@@ -76,6 +79,9 @@ class QueueMetrics:
             self.evicted[queue, draft.reason("Evicted")] += 1
         if became("Preempted"):
             self.preempted[queue, draft.reason("Preempted")] += 1
+            found = self._caches.job_of(key_of(before))
+            loss = losses.lost(before, found[1] if found is not None else None, draft.now)
+            self.lost[queue] += loss.accelerator_seconds if loss is not None else 0
 
     def collect(self) -> Iterator[Any]:
         """What prometheus_client calls on a scrape."""
@@ -99,6 +105,11 @@ class QueueMetrics:
             for (queue, reason), count in sorted(pairs.items()):
                 counter.add_metric([queue, reason, _ROLE], count)
             yield counter
+        text = "Accelerator-seconds that preempted Workloads had done and not saved."
+        wasted = CounterMetricFamily("shoal_preemption_lost_accelerator_seconds", text, labels=["cluster_queue"])
+        for queue, seconds in sorted(self.lost.items()):
+            wasted.add_metric([queue], seconds)
+        yield wasted
         for name, text, waits in (
             ("quota_reserved_wait_time_seconds", "From creation to quota.", self.reserved_wait),
             ("admission_wait_time_seconds", "From creation to admission.", self.admitted_wait),

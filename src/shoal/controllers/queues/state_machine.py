@@ -13,13 +13,14 @@ import msgspec
 from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
+from shoal.api.objects import key_of
 from shoal.api.quantity import show
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.planning.decisions import Decisions
 from shoal.controllers.planning.lacking import Lacking
 from shoal.controllers.planning.naming import discreet, in_plain_words, is_same_cause
 from shoal.controllers.planning.preemptors import stored_preemptor, told_preemptor
-from shoal.controllers.queues import backfill, checks, readiness, recovery, standing
+from shoal.controllers.queues import backfill, checks, losses, readiness, recovery, standing
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
@@ -187,6 +188,11 @@ class StateMachine:
     def _preempt(self, draft: WorkloadDraft, preempt: Preempt) -> None:
         namespace = draft.workload.metadata.namespace
         message = told_preemptor(preempt, namespace)
+        found = self._caches.job_of(key_of(draft.workload))
+        job = found[1] if found is not None else None
+        loss = losses.lost(draft.workload, job, draft.now)
+        if loss is not None:
+            losses.note(draft, loss, bool(losses.saved_at(job)))
         steps.preempt(draft, preempt.term, message, stored_preemptor(preempt, namespace))
         draft.tell("Normal", "EvictedDueToPreempted", message)
         draft.tell("Normal", "Preempted", message)

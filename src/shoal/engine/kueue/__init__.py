@@ -42,6 +42,7 @@ from shoal.engine.kueue.facts import (
 )
 from shoal.engine.kueue.kueue import Kueue
 from shoal.engine.kueue.places import Places
+from shoal.engine.kueue.preemption.candidates import Loss, loss_of
 from shoal.engine.kueue.topology import stored_placement
 from shoal.engine.kueue.unheard import Known
 
@@ -61,6 +62,7 @@ __all__ = [
     "Limits",
     "LocalQueue",
     "LocalQueueUsage",
+    "Loss",
     "Places",
     "Preemption",
     "QueueDecisions",
@@ -71,6 +73,7 @@ __all__ = [
     "TopologyFact",
     "UsageSharing",
     "Wait",
+    "loss_of",
     "order_time",
     "stored_placement",
     "terms_of",

@@ -115,6 +115,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = WHOLE_WEIGHT
     by_usage: bool = False
     """`UsageBasedAdmissionFairSharing`: LocalQueues that had less lately go first, where usage is kept."""
+    least_loss: bool = False
+    """Of the gangs that may be evicted for one of this queue, those leave first that lose least. Ours."""
     backfill: bool = False
     """Gangs behind the front may have what it waits for, until it can start; see `backfill`. Ours: Kueue keeps it."""
 
@@ -199,6 +201,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The user who submitted its job, as admission recorded it; empty: not known."""
     longest: int = 0
     """Microseconds that it may run at most from its admission on, as it declared; 0: any time."""
+    saved_at: int = 0
+    """When it last saved its work, as it said; 0: not known."""
     drainable: bool = False
     """It loses little when it is stopped: it is told before, or said so itself."""
     backfilled: bool = False

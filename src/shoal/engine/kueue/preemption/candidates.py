@@ -7,6 +7,7 @@ already leaving, then other queues before one's own, low priority, and the most 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from typing import Any, NamedTuple
 
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember
@@ -19,6 +20,18 @@ IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
 IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 
 NO_GANGS: frozenset[str] = frozenset()
+
+
+class Loss(NamedTuple):
+    """Work that is lost; the scarce part decides first."""
+
+    accelerator_seconds: int
+    core_seconds: int
+
+
+def is_accelerator(resource: str) -> bool:
+    """Extended resources, such as nvidia.com/gpu; not those of Kubernetes itself."""
+    return "/" in resource and not resource.startswith("kubernetes.io/") and not resource.startswith("hugepages-")
 
 
 class PreemptionRequest:
@@ -118,10 +131,14 @@ def may_be_asked(request: PreemptionRequest, member: QueueMember, policy: Policy
     return not request.places.isdisjoint(member.usage)
 
 
-def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bool, float, int, int, str]:
+def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[Any, ...]:
     """Sorts the first to go first. Not yet reserved counts as reserved now. Where usage is shared, those of a
-    LocalQueue that had much lately leave first."""
+    LocalQueue that had much lately leave first. Where the queue asks for it, what is lost decides before priority."""
     own = member.queue == request.record.name
+    if request.record.fact.least_loss:
+        share = -request.record.usage_share(member) if own else 0.0
+        lost = loss_of(member.usage, member.terms.saved_at or member.reserved_at, request.now)
+        return not member.evicted, own, share, lost, member.priority, -(member.reserved_at or request.now), member.uid
     return (
         not member.evicted,
         own,
@@ -130,6 +147,14 @@ def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[bool, bo
         -(member.reserved_at or request.now),
         member.uid,
     )
+
+
+def loss_of(usage: Usage, since: int, now: int) -> Loss:
+    """What a gang loses that leaves now and last saved its work, or started, at the moment `since`."""
+    seconds = max(0, now - since) // 1_000_000 if since else 0
+    accelerators = sum(amount for at, amount in usage.items() if is_accelerator(at.resource))
+    cores = sum(amount for at, amount in usage.items() if at.resource == "cpu")
+    return Loss(accelerators * seconds, cores * seconds // 1000)
 
 
 def put_back_spare(request: PreemptionRequest, victims: list[Victim], borrow: bool) -> list[Victim]:

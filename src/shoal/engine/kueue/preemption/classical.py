@@ -103,6 +103,9 @@ def _first_to_leave(
     by_name = {queue.record.name: queue for queue in queues}
     for staying in parts:
         turns = [part for queue in queues if (part := queue.record.leaving(request.now)[staying])]
+        if request.record.fact.least_loss:
+            found = sorted((entry for part in turns for entry in part), key=lambda entry: order_key(request, entry[-1]))
+            turns = [found]
         for *_, member in heapq.merge(*turns) if len(turns) > 1 else turns[0] if turns else ():
             if may_be_asked(request, member, policy):
                 queue = by_name[member.queue]
