@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from tests.faults import proven
 from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, needs, ray_cluster
 from tests.unit.appwrapper.test_rights import grant
+from tests.unit.upgrade import stored
 
 OURS = "kube-system"
 MCAD: Json = {"canrun": True, "state": "Running", "queuejobstate": "Running", "running": 1}
@@ -101,6 +103,28 @@ async def test_f336_an_imported_app_wrapper_starts_with_its_recorded_creators_ri
     assert "User ann is not authorized to create rayclusters.ray.io" in refused["status"]["message"]
     waiting = await quiet.get(kinds.APP_WRAPPER, "unlisted")
     assert not waiting["status"].get("canrun") and "creator" in waiting["status"]["message"]
+
+
+async def test_what_the_real_mcad_left_is_taken_over() -> None:
+    """From a dump of a cluster on which MCAD itself had dispatched two AppWrappers and held a third back."""
+    dump = msgspec.json.decode((Path(__file__).parent / "mcad-dump.json").read_bytes())
+    read = (kinds.NODE, kinds.APP_WRAPPER, kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.POD)
+    async with running() as cluster:
+        await stored.load(cluster, dump, read)
+        await grant(cluster, "ann", "default", ("", "pods"))
+        await name_in_record(cluster, *(one for one in dump if one["kind"] == "AppWrapper"))
+        before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in dump if one["kind"] == "Pod"}
+        start(cluster)
+        await cluster.until(kinds.APP_WRAPPER, "large", lambda one: "needed" in one["status"].get("message", ""))
+        await cluster.add_node("large", cpu="1100", memory="64Gi")
+        await cluster.until(kinds.APP_WRAPPER, "large", dispatched)
+        await cluster.settled()
+        after = {
+            one["metadata"]["name"]: one["metadata"]["uid"] for one in await cluster.client.list(kinds.POD, "default")
+        }
+        assert before.items() <= after.items() and set(after) == {*before, "large"}
+        for name in ("pods", "served"):
+            assert (await cluster.get(kinds.APP_WRAPPER, name))["status"]["state"] == "Running"
 
 
 def test_a_record_that_is_spoilt_names_no_one() -> None:
