@@ -447,8 +447,12 @@ def test_doctor_says_what_each_missing_part_of_the_sandbox_costs(monkeypatch: py
     monkeypatch.setattr(machine, "may_use_namespaces", lambda: False)
     monkeypatch.setattr(machine, "may_have_own_namespaces", lambda: False)
     monkeypatch.setattr(machine, "best_sandbox", lambda: "loopback")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "CAP_SYS_ADMIN" in machine.sandbox_finding().advice
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     found = {one.name: one for one in machine.findings()}
     assert not found["sandbox"].good and "user namespaces" in found["sandbox"].advice
+    assert not found["overlay file system"].good
     assert "/tmp is shared" in found["own files"].detail
     assert "moved" in found["own network"].detail
     assert not found["own processes"].good
