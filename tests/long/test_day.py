@@ -17,12 +17,13 @@ import pytest
 from tests.churn import RATE, Day, Waves
 
 MINUTES = float(os.environ.get("DAY_MINUTES", "50"))
-WAVE = int(os.environ.get("DAY_WAVE", "200"))
+WAVE = max(int(os.environ.get("DAY_WAVE", "200")), 100)
 HOUR = 3600.0
 DAY = 24 * HOUR
 EVERY = 600.0
 WARM = 2 * HOUR
-"""Virtual seconds until events are as many as are kept, and the allocator has its size."""
+"""Virtual seconds, of at least 1,200 gangs, until there are as many events as are kept, and what is remembered of a
+bounded number of gangs and pods has its size."""
 MOST = {"memory": 0.05, "objects": 0.02, "stored": 0.02, "database": 0.1}
 """By what part of itself each may grow in a day, as a line through all measurements has it."""
 

@@ -34,6 +34,8 @@ SIMILAR_WINDOW = 600.0
 BURST = 25
 REFILL = 300.0
 """One more event per object in so many seconds once its burst is used up."""
+KEPT = 3600.0
+"""Seconds for which a server keeps an event, and for which it is counted here instead of sent again."""
 MESSAGE_LIMIT = 1024
 PATIENCE = 10.0
 """Seconds that an event may wait while there is something more urgent to write."""
@@ -43,20 +45,24 @@ KEPT_FOR_WARNINGS = 50
 """Of those, the last so many are for warnings alone."""
 
 
-class _Sent(msgspec.Struct):
+class _Remembered(msgspec.Struct):
+    at: float
+    """When it was last of use, by a clock that does not jump."""
+
+
+class _Sent(_Remembered):
     name: str
     namespace: str
     count: int
     first: int
 
 
-class _Similar(msgspec.Struct):
+class _Similar(_Remembered):
     since: float
     count: int = 0
 
 
-class _Allowance(msgspec.Struct):
-    at: float
+class _Allowance(_Remembered):
     left: float = float(BURST)
 
 
@@ -84,7 +90,7 @@ class Recorder:
         self._pace = pace
         self._rush = _Allowance(self._clock.monotonic(), float(RUSH))
         self._queue: asyncio.Queue[tuple[Json, EventType, str, str, int]] = asyncio.Queue(WAITING)
-        self._sent: OrderedDict[tuple[str, ...], _Sent] = OrderedDict()
+        self._sent: OrderedDict[str, _Sent] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._allowances: OrderedDict[str, _Allowance] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
@@ -104,6 +110,11 @@ class Recorder:
             return
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send_for_ever())
+
+    @property
+    def remembered(self) -> int:
+        """Entries of all that is remembered of earlier events."""
+        return len(self._sent) + len(self._similar) + len(self._allowances)
 
     async def flush(self) -> None:
         """Wait until all that was told has been sent or dropped."""
@@ -152,18 +163,20 @@ class Recorder:
             return
         group = (about["uid"], about["kind"], about["namespace"], about["name"], type, reason)
         message = self._combined(group, message)
-        same = (*group, message)
-        sent = self._sent.get(same)
+        name, now = self._name(about, (*group, message)), self._clock.monotonic()
+        sent = self._sent.get(name)
         if sent is not None and await self._counted(sent, moment):
+            sent.at = now
+            _remember(self._sent, name, sent, KEPT)
             return
-        fresh = _Sent(self._name(about, same), about["namespace"] or "default", 1, moment)
+        fresh = _Sent(now, name, about["namespace"] or "default", 1, moment)
         try:
             await self._client.create(EVENT, self._body(fresh, about, type, reason, message), fresh.namespace)
         except AlreadyExists:  # told before we were started; a patch that is only tried needs no right to get
             stored = await self._client.patch(EVENT, fresh.name, fresh.namespace, {}, dry_run=True)
             fresh.count = int(stored.get("count") or 1)
             await self._counted(fresh, moment)
-        _remember(self._sent, same, fresh)
+        _remember(self._sent, name, fresh, KEPT)
 
     async def _counted(self, sent: _Sent, moment: int) -> bool:
         """Count one more; False when the server has forgotten the event, as it does after an hour."""
@@ -201,9 +214,10 @@ class Recorder:
         now = self._clock.monotonic()
         similar = self._similar.get(group)
         if similar is None or now - similar.since > SIMILAR_WINDOW:
-            similar = _Similar(now)
+            similar = _Similar(now, now)
+        similar.at = now
         similar.count += 1
-        _remember(self._similar, group, similar)
+        _remember(self._similar, group, similar, SIMILAR_WINDOW)
         return message if similar.count <= SIMILAR_UNTIL_COMBINED else "(combined from similar events)"
 
     def _in_pace(self, pace: float, type: EventType) -> bool:
@@ -220,7 +234,7 @@ class Recorder:
         allowance = self._allowances.get(who) or _Allowance(now)
         allowance.left = min(float(BURST), allowance.left + (now - allowance.at) / REFILL)
         allowance.at = now
-        _remember(self._allowances, who, allowance)
+        _remember(self._allowances, who, allowance, BURST * REFILL)
         if allowance.left < 1:
             return False
         allowance.left -= 1
@@ -250,8 +264,9 @@ def reference(obj: Any) -> Json:
     }
 
 
-def _remember(table: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+def _remember(table: OrderedDict[Any, Any], key: Any, value: _Remembered, seconds: float) -> None:
+    """As its newest; what is older than so many seconds before it goes."""
     table[key] = value
     table.move_to_end(key)
-    if len(table) > REMEMBERED:
+    while len(table) > REMEMBERED or next(iter(table.values())).at < value.at - seconds:
         table.popitem(last=False)

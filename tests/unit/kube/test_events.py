@@ -32,6 +32,29 @@ async def test_repeated_events_are_counted(client: Client, clock: VirtualClock) 
     await recorder.close()
 
 
+def nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.kube.events.KEPT", 1e9)
+    monkeypatch.setattr("shoal.kube.events.SIMILAR_WINDOW", 1e9)
+    monkeypatch.setattr("shoal.kube.events.REFILL", 1e9)
+
+
+@proven(without=nothing_is_forgotten)
+async def test_f587_events_of_objects_that_are_gone_are_not_remembered(client: Client, clock: VirtualClock) -> None:
+    """F587: objects come and go for days, each with its events. Holds: what a recorder remembers of one is forgotten
+    once the server keeps its events no longer; an event within that time is counted, not sent again."""
+    recorder = Recorder(client, "shoal", clock=clock)
+    for name in ("a", "b", "c"):
+        about = await client.create(POD, pod(name), "team")
+        for _ in range(2):
+            recorder.event(about, "Normal", "Held", "3 CPUs short")
+            await recorder.flush()
+            await clock.advance(1500)
+        assert {one["count"] for one in await client.list(EVENT, "team")} == {2}
+        await clock.advance(3 * 3600)
+    assert recorder.remembered <= 3
+    await recorder.close()
+
+
 async def test_a_flood_about_one_object_is_thinned(client: Client, clock: VirtualClock) -> None:
     about = await client.create(POD, pod("a"), "team")
     recorder = Recorder(client, "shoal", clock=clock)

@@ -79,7 +79,8 @@ class LogKeeper:
         """By UID of a pod that has not ended: owners may be gone before their pods are."""
         self._before: set[tuple[str, str]] = set()
         """Kept by an earlier leader."""
-        self._seen: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._seen: OrderedDict[str, set[tuple[str, str]]] = OrderedDict()
+        """By UID of a pod, while it is there: containers whose logs were asked for, and when they ended."""
         self._workers: OrderedDict[str, set[str]] = OrderedDict()
         self._queue: asyncio.Queue[WantedLog] = asyncio.Queue(MOST_WAITING)
         self._unsure: dict[str, SeenPod] = {}
@@ -93,6 +94,7 @@ class LogKeeper:
     def changed(self, change: Change) -> None:
         if change.new is None:
             self._gang_of.pop(change.old.metadata.uid, None)
+            self._seen.pop(change.old.metadata.uid, None)
             return
         self._consider(change.new)
 
@@ -125,10 +127,10 @@ class LogKeeper:
         if of in self._before:
             self._before.discard(of)
             return
-        mark = (*of, wanted.ended)
-        if mark in self._seen or (wanted.role == "worker" and not self._is_one_of_few(wanted)):
+        uid, mark = of[0], (wanted.container, wanted.ended)
+        if mark in self._seen.get(uid, ()) or (wanted.role == "worker" and not self._is_one_of_few(wanted)):
             return
-        self._seen[mark] = None
+        self._seen.setdefault(uid, set()).add(mark)
         if len(self._seen) > MOST_REMEMBERED:
             self._seen.popitem(last=False)
         try:
