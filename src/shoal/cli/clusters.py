@@ -1,4 +1,4 @@
-"""`shoal cluster`: the clusters that take gangs from this one, added, listed, cordoned, drained and removed.
+"""`shoal cluster`: the clusters that take gangs from this one: added, listed, cordoned, drained, forgotten, removed.
 
 Writes what an administrator could write by hand: a Secret with a kubeconfig, a MultiKueueCluster, and the check by
 which queues give their gangs away. The controller does the rest.
@@ -33,7 +33,7 @@ PATIENCE = 60.0
 _API = "kueue.x-k8s.io/v1beta2"
 
 
-@click.group(short_help="Add, list, cordon, drain or remove clusters that take gangs from this one.")
+@click.group(short_help="Add, list, cordon, drain, forget or remove clusters that take gangs from this one.")
 def command() -> None:
     """Clusters that take gangs from this one."""
 
@@ -144,15 +144,56 @@ def uncordon(member: str, kubeconfig: Path | None, context: str | None, name: st
     click.echo(f"cluster {member} uncordoned")
 
 
-@command.command(epilog="\b\nExamples:\n  shoal cluster drain west\n  shoal cluster drain west --timeout 3600")
+@command.command(epilog="\b\nExamples:\n  shoal cluster drain west\n  shoal cluster drain west --move --timeout 3600")
 @click.argument("member")
+@click.option(
+    "--move", is_flag=True, help="Move gangs to other clusters, one after the other, each once there is room."
+)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Stop waiting after this time; MEMBER stays cordoned.")
 @cluster_options
-def drain(member: str, timeout: float | None, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
-    """Cordon MEMBER and wait until every gang in it has ended. Stops no gang; Ctrl-C only stops the waiting."""
+def drain(
+    member: str, move: bool, timeout: float | None, kubeconfig: Path | None, context: str | None, name: str | None
+) -> None:
+    """Cordon MEMBER and wait until no gang is in it. Without --move it stops none; Ctrl-C only stops the waiting."""
     from shoal.cli import draining
 
-    asyncio.run(draining.drain(member, timeout, (kubeconfig, context, name)))
+    asyncio.run(draining.drain(member, timeout, (kubeconfig, context, name), move=move))
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster forget west")
+@click.argument("member")
+@cluster_options
+def forget(member: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Say that MEMBER, which does not answer, runs nothing any more: its gangs go back to the queue at once.
+
+    Only you can know that. If MEMBER still runs, its gangs run twice until it answers again.
+    """
+    from shoal.cli import draining
+
+    asyncio.run(draining.forget(member, (kubeconfig, context, name)))
+    click.echo(f"cluster {member} forgotten: its gangs go back to the queue")
+
+
+@command.command(epilog="\b\nExamples:\n  shoal cluster why west\n  shoal cluster why west --name hub -o json")
+@click.argument("member")
+@output_option
+@cluster_options
+def why(member: str, output: str, kubeconfig: Path | None, context: str | None, name: str | None) -> None:
+    """Say why MEMBER does not take the gangs that wait."""
+    from shoal.cli import draining
+
+    found, reasons = asyncio.run(draining.why(member, (kubeconfig, context, name)))
+    condition: Json = next((one for one in (found.get("status") or {}).get("conditions") or ()), {})
+    state = condition.get("message") or "no controller has looked at it yet"
+    if output != "table":
+        rows = [{"gang": gang, "reason": reason} for gang, reason in reasons]
+        show.document({"name": member, "state": state, "waiting": rows}, output)
+        return
+    click.echo(f"cluster {member}: {state}")
+    if reasons:
+        show.table(("GANG", "REASON"), reasons)
+    else:
+        click.echo("no gang waits because of it")
 
 
 @command.command(epilog="\b\nExamples:\n  shoal cluster role | kubectl --context west apply -f -")

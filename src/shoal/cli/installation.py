@@ -218,6 +218,7 @@ def _hub_rules() -> list[Json]:
     return [
         _rule(QUEUE_GROUP, ["multikueueconfigs", "multikueueclusters"], (*_READ, "create", "patch")),  # --agentconfigs
         _rule(QUEUE_GROUP, ["multikueueclusters/status"], ("patch",)),
+        _rule(QUEUE_GROUP, ["clusterqueues"], _READ),  # what becomes of gangs whose member is lost
     ]
 
 

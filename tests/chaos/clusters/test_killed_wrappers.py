@@ -57,12 +57,14 @@ class MortalSender(Mortal):
 class CopyWatch:
     """Notes every moment at which a copy was where the hub had not stored it, or in two places."""
 
+    plural = ("workload.codeflare.dev", "appwrappers")
+
     def __init__(self, t: Town) -> None:
         self.broken: list[str] = []
         self._town = t
         self._at: dict[str, set[str]] = {}
         for name, member in t.members.items():
-            resource = member.server.registry.find("workload.codeflare.dev", "appwrappers")
+            resource = member.server.registry.find(*self.plural)
             assert resource is not None
             resource.collection.listeners.append(lambda event, name=name: self._look(name, event))
 

@@ -157,7 +157,7 @@ async def test_f231_room_for_one_goes_to_the_first_in_line_alone() -> None:
 
 
 def sweeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AppWrapperPlaces, "_is_stale", lambda self, name, found: False)
+    monkeypatch.setattr(AppWrapperPlaces, "_is_stale", lambda self, *found: False)
     impatient(monkeypatch)
 
 

@@ -14,9 +14,11 @@ from shoal.controllers.multicluster import ClusterController, ClusterSettings, H
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
+from shoal.local.apiserver import Server
 from tests.cluster import Cluster, running
 from tests.planning import planned
 from tests.resting import rules_of
+from tests.stocked import start_with
 from tests.unit.appwrapper.build import app_wrapper, pod
 from tests.unit.clusters.build import QUICK, SYSTEM, Town, config
 
@@ -47,16 +49,35 @@ class SendingTown(Town):
 
 
 @asynccontextmanager
-async def sending_town(*names: str, cpu: str = "4", accepted: bool = True) -> AsyncIterator[SendingTown]:
-    """Members of one node each that run AppWrappers; the hub has no node at all."""
+async def bare_cluster() -> AsyncIterator[Cluster]:
+    """A cluster as Kubernetes brings it: nothing of ours, not even a definition."""
+    from shoal.local import builtin
+
+    server = Server(None)
+    await start_with(server, [])
+    cluster = Cluster(server)
+    cluster.start(builtin.run_all(cluster.client))
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()
+        await server.stop()
+
+
+@asynccontextmanager
+async def sending_town(
+    *names: str, cpu: str = "4", accepted: bool = True, bare: tuple[str, ...] = ()
+) -> AsyncIterator[SendingTown]:
+    """Members of one node each that run AppWrappers, but for those in `bare`; the hub has no node at all."""
     async with running() as hub:
         members: dict[str, Cluster] = {}
         async with AsyncExitStack() as stack:
             for name in names:
-                members[name] = await stack.enter_async_context(running())
+                members[name] = await stack.enter_async_context(bare_cluster() if name in bare else running())
                 await members[name].add_node("node-1", cpu=cpu, memory="64Gi")
-                members[name].rules = rules_of(WRAPPER)
-                members[name].start(planned(members[name].client, WRAPPER).run())
+                if name not in bare:
+                    members[name].rules = rules_of(WRAPPER)
+                    members[name].start(planned(members[name].client, WRAPPER).run())
             await hub.create(kinds.NAMESPACE, {"metadata": {"name": SYSTEM}})
             town = SendingTown(hub, members)
             await hub.create(kinds.MULTIKUEUE_CONFIG, config(*names))

@@ -21,7 +21,7 @@ from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.caches import WrapperCaches
 from shoal.controllers.appwrapper.context import WrapperContext
-from shoal.controllers.appwrapper.destinations import Destinations
+from shoal.controllers.appwrapper.destinations import Destinations, stored_round
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.appwrapper.facts import AppWrapperFacts
 from shoal.controllers.appwrapper.intake import Address, Intake
@@ -36,7 +36,7 @@ from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.growth import Growth
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
-from shoal.controllers.planning.other_clusters import OtherClusters
+from shoal.controllers.planning.other_clusters import OtherClusters, StoredRound
 from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.engine.model import Amounts, Gang, Plan, Shortfall
@@ -91,13 +91,19 @@ class AppWrapperController:
         if elsewhere is not None:
             self._destinations = Destinations(elsewhere, planning, self.caches.wrapper_by_uid)
             self.context.intake.destinations = self._destinations
-            elsewhere.subscribe(self._choices_due.set, self.context.intake.wake_gang)
+            elsewhere.subscribe(self._choices_due.set, self.context.intake.wake_gang, self._stored_round)
         self.reconciler = AppWrapperReconciler(self.context)
         self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
         self._growth = Growth(writer, planning.caches.pods, GROWTH, self._growth_waits)
         self.metrics.measure(self._used)
         planning.join(self)
+
+    def _stored_round(self, uid: str) -> StoredRound | None:
+        if not self.planning.ready.is_set():
+            return StoredRound("unsure")
+        wrapper = self.caches.wrapper_by_uid(uid)
+        return stored_round(wrapper) if wrapper is not None else None
 
     # --- a source of workloads
 

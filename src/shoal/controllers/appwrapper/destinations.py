@@ -14,9 +14,12 @@ import msgspec
 from shoal.api.appwrapper import AppWrapper, dialect
 from shoal.controllers.appwrapper.facts import is_queued_here
 from shoal.controllers.appwrapper.status import admission as admissions
+from shoal.controllers.appwrapper.v1beta1 import status as statuses
+from shoal.controllers.appwrapper.wrapped import templates_of
+from shoal.controllers.demand.stopped import why_not_stopped
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import NotStored
-from shoal.controllers.planning.other_clusters import MemberChoice, OtherClusters
+from shoal.controllers.planning.other_clusters import MemberChoice, OtherClusters, StoredRound
 from shoal.engine.model import Gang, Plan
 
 replace = msgspec.structs.replace
@@ -45,15 +48,17 @@ class Destinations:
         uid, record = gang.uid, admissions.read(wrapper.status.admission)
         if gang.state in ("admitted", "stopping") and record.cluster:
             self._settle(uid)
-            self._elsewhere.keep(gang, record.cluster, record.epoch)
+            self._elsewhere.keep(gang, record.cluster, record.epoch, record.moving_to)
             return replace(gang, supply="off")
         if uid in self._chosen and self._planning.decisions.admit(gang.key, uid) is not None:
             return replace(gang, supply="off")
         self.forget(uid)
         if gang.state != "waiting" or gang.problem or not is_candidate(wrapper) or not is_queued_here(wrapper):
             return gang
-        choice = self._choice(wrapper, gang)
+        choice = self.choice(wrapper, gang)
         if choice.cluster:
+            if record.moving_to:
+                self._elsewhere.keep(gang, choice.cluster, 0)  # its room there is its own until it is admitted again
             return replace(gang, supply="off")
         if choice.at_home:
             return gang
@@ -67,7 +72,7 @@ class Destinations:
             wrapper = self._wrapper_of(admit.uid)
             if wrapper is None or gang is None or not self.is_away(gang) or admit.uid in self._chosen:
                 continue
-            choice = self._choice(wrapper, gang)
+            choice = self.choice(wrapper, gang)
             if choice.cluster:
                 self._chosen[admit.uid] = choice.cluster
                 self._elsewhere.keep(gang, choice.cluster, 0)
@@ -82,14 +87,24 @@ class Destinations:
         self._chosen.pop(uid, None)
         self.nowhere.discard(uid)
 
-    def _choice(self, wrapper: AppWrapper, gang: Gang) -> MemberChoice:
+    def choice(self, wrapper: AppWrapper, gang: Gang) -> MemberChoice:
+        """Where it would start now."""
         wanted = wrapper.spec.scheduling_spec.cluster_scheduling
-        return self._elsewhere.choose(gang, wanted, wrapper.metadata.annotations)
+        unstoppable = why_not_stopped(templates_of(wrapper))
+        return self._elsewhere.choose(gang, wanted, wrapper.metadata.annotations, unstoppable)
 
 
 def is_candidate(wrapper: AppWrapper) -> bool:
     """Does it go where there is room? Not what another hub sent here."""
     return dialect(wrapper) == "v1beta1" and (wrapper.metadata.labels or {}).get("IsDispatched") != "true"
+
+
+def stored_round(wrapper: AppWrapper) -> StoredRound:
+    """Waiting, or given to a cluster, be it this one: also one that is taken back, or has ended."""
+    record = admissions.read(wrapper.status.admission)
+    gone = wrapper.metadata.deletion_timestamp or wrapper.status.state in statuses.TERMINAL
+    waits = not wrapper.status.can_run and not statuses.is_stopping(wrapper.status) and not gone
+    return StoredRound("waits" if waits else "given", record.epoch, record.cluster)
 
 
 def said(choice: MemberChoice) -> str:

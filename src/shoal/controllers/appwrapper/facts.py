@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
 from shoal.api.gang import SUPPLY
-from shoal.api.labels import KUEUE_QUEUE
+from shoal.api.labels import GATED, KUEUE_QUEUE
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.status import admission as admissions
@@ -183,6 +183,12 @@ def is_queued_here(wrapper: AppWrapper) -> bool:
     return not (wrapper.metadata.labels or {}).get(KUEUE_QUEUE)
 
 
+def is_gated(wrapper: AppWrapper) -> bool:
+    """A copy that its hub has not released yet: nothing of it is started, and nothing is said of it."""
+    labels = wrapper.metadata.labels or {}
+    return labels.get("IsDispatched") == "true" and GATED in (wrapper.metadata.annotations or {})
+
+
 def is_started(wrapper: AppWrapper) -> bool:
     """Runs, or is being taken back: not one that waits, or is admitted and has nothing yet."""
     state = _state(wrapper, admissions.read(wrapper.status.admission), 0)
@@ -201,7 +207,7 @@ def _state(wrapper: AppWrapper, record: StoredAdmission, now: int) -> State:
         return "admitted"
     if statuses.is_stopping(status):
         return "stopping"
-    return "held" if record.resume_at > now else "waiting"
+    return "held" if record.resume_at > now or is_gated(wrapper) else "waiting"
 
 
 def _component_state(wrapper: AppWrapper, record: StoredAdmission) -> State:

@@ -15,7 +15,7 @@ from shoal.api.kind import Kind
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import RefusedObject
-from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole
+from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole, is_gated
 from shoal.controllers.appwrapper.intake import Address
 from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
@@ -23,7 +23,15 @@ from shoal.controllers.appwrapper.status import admission as admissions
 from shoal.controllers.appwrapper.status.messages import Messages
 from shoal.controllers.appwrapper.v1beta1 import status as statuses
 from shoal.controllers.appwrapper.v1beta1.dead_ends import DeadEnds
-from shoal.controllers.appwrapper.v1beta1.elsewhere import REFUSED, TAKEN_AWAY, TOO_SLOW, DispatchedRun, is_held
+from shoal.controllers.appwrapper.v1beta1.elsewhere import (
+    LOST,
+    MOVED,
+    REFUSED,
+    TAKEN_AWAY,
+    TOO_SLOW,
+    DispatchedRun,
+    is_held,
+)
 from shoal.controllers.appwrapper.v1beta1.follow import Follow
 from shoal.controllers.appwrapper.v1beta1.placing import added_names, placed, pod_group_kind
 from shoal.controllers.appwrapper.v1beta2.components import Components
@@ -50,7 +58,7 @@ REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
 VICTIMS_FIRST = 1.0
 STEP_ASIDE = 1.0
 """For so long a gang whose pods did not come up leaves the room it had to others, at most."""
-NO_SETBACK = ("SpecChanged", REFUSED, TOO_SLOW, TAKEN_AWAY)
+NO_SETBACK = ("SpecChanged", REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED)
 """Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
@@ -103,7 +111,7 @@ class AppWrapperReconciler:
         if statuses.is_stopping(status):
             return await self._take_back(kind, wrapper)
         if not status.can_run:
-            return await self._wait(kind, wrapper)
+            return await self._wait(kind, wrapper) if not is_gated(wrapper) else None
         record = admissions.read(status.admission)
         if record.cluster:
             return await self._run_elsewhere(kind, wrapper, record)
@@ -200,8 +208,9 @@ class AppWrapperReconciler:
         if cluster is None:
             context.note(NotStored, wrapper)  # no cluster has room for it any more
             return None
-        record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, await self._placing()))
-        record = msgspec.structs.replace(record, cluster=cluster, objects=() if cluster else record.objects)
+        record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, context.settings))
+        wraps = not cluster or (context.elsewhere is not None and context.elsewhere.is_bare(cluster))
+        record = msgspec.structs.replace(record, cluster=cluster, objects=record.objects if wraps else ())
         if not await context.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
         status = statuses.admitted(statuses.ranked(status, context.facts.priority(wrapper, now())), record, now)

@@ -15,7 +15,8 @@ from random import Random
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.meta import Json
-from shoal.api.objects import key_of
+from shoal.api.objects import annotation, key_of
+from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.abandoned import abandoned
 from shoal.controllers.multicluster.credentials import connect as connect_by_kubeconfig
 from shoal.controllers.multicluster.dispatcher import Dispatcher
@@ -157,6 +158,8 @@ class ClusterController:
         self.keeping.enqueue(change.key.name)
         self._placing.room_changed()
         self._checks_changed(map(key_of, self.hub.checks.list()))
+        if change.old is not None and change.new is not None and _orders(change.old) != _orders(change.new):
+            self.members.tell(change.key.name)
         if change.old is not None and change.new is not None and _active(change.old) != _active(change.new):
             for cluster in self.clusters.list():  # one that is lost or back moves the clocks of all
                 for workload in self.hub.workloads.by_index("on", cluster["metadata"]["name"]):
@@ -222,6 +225,15 @@ class ClusterController:
 
 def _active(cluster: Json | None) -> bool:
     return cluster is not None and Draft(cluster, 0).is_true("Active")
+
+
+def _orders(cluster: Json) -> tuple[str, ...]:
+    """What an administrator says of the gangs that are there."""
+    return (
+        annotation(cluster, words.FORGOTTEN),
+        annotation(cluster, words.DRAINING),
+        annotation(cluster, words.CORDONED),
+    )
 
 
 def _fenced_like(client: Client, connect: Connect) -> Connect:

@@ -14,11 +14,12 @@ import msgspec
 from shoal.api.codec import merge_patch
 from shoal.api.kind import Key
 from shoal.api.kueue_names import bounded
-from shoal.api.labels import KUEUE_MULTIKUEUE
+from shoal.api.labels import CLUSTER_LOSS, KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
-from shoal.api.objects import key_of
+from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster.copies import chosen_cluster, stays
 from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.loss import loss_policy
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.offering import Offering
@@ -35,6 +36,8 @@ from shoal.kube.events import Recorder
 from shoal.kube.writes import Writer
 
 log = logging.getLogger(__name__)
+DRAIN_AGAIN = 2.0
+"""Seconds between two looks for room elsewhere, of a gang whose cluster is drained."""
 UNMANAGED = (
     "the job must say from the start that it runs in another cluster: create it with spec.managedBy: "
     + KUEUE_MULTIKUEUE
@@ -53,7 +56,8 @@ class Dispatcher:
         clock: Clock,
     ) -> None:
         self._hub, self._members, self._writer = hub, members, writer
-        self._recorder, self._clock = recorder, clock
+        self._recorder, self._clock, self._settings = recorder, clock, settings
+        self._queued = queued
         self._records = Records(hub, writer, settings, clock)
         self._offering = Offering(hub, members, self._records, queued, recorder, settings, clock, self._is_cleared)
 
@@ -115,15 +119,20 @@ class Dispatcher:
         member = self._members.usable(cluster)
         if member is None:
             left = self._members.until_lost(cluster)
-            if left is not None and left <= 0:
+            if self._is_lost(workload, cluster):
                 await self._send_back(workload, check, f'Admitting remote lost: cluster "{cluster}"', "Retry")
                 return None
             if check is not None and check.get("state") == "Ready":
-                said = f'The workload was admitted on "{cluster}", which cannot be reached: '
+                since = self._members.silent_since(cluster)
+                said = f'The workload was admitted on "{cluster}", which cannot be reached'
+                said += f", its state is unknown since {since}: " if since else ": "
                 await self._records.answer(workload, check, "Ready", said + self._members.trouble(cluster))
-            return left
+            return left if left is None or left > 0 else None
         if self._members.is_leaving(cluster):
             await self._send_back(workload, check, f'cluster "{cluster}" is taken away', "Retry")
+            return None
+        if check is not None and (target := self._next_place(workload, check, cluster)):
+            await self._send_back(workload, check, f'cluster "{cluster}" is drained: it moves to "{target}"', "Retry")
             return None
         if check is not None and check.get("state") == "Ready":
             await self._records.answer(workload, check, "Ready", f'The workload was admitted on "{cluster}"')
@@ -144,7 +153,17 @@ class Dispatcher:
         if copy is None:
             await self._send_back(workload, check, f'its copy on "{cluster}" is gone', "Retry")
             return None
-        return await self._follow_copy(workload, check, copy, cluster, member)
+        again = await self._follow_copy(workload, check, copy, cluster, member)
+        return DRAIN_AGAIN if again is None and self._members.moves_away(cluster) else again
+
+    def _next_place(self, workload: Json, check: Json, cluster: str) -> str:
+        """Where it would start now, while its cluster is drained and no other gang leaves it; empty: it stays."""
+        found = self._hub.job_of(workload)
+        if found is None or not self._settings.chooses or not self._members.moves_away(cluster):
+            return ""
+        if any(not stays(one) for one in self._hub.workloads.by_index("on", cluster)):
+            return ""
+        return self._queued.other_place(workload, check["name"], found[1]["metadata"].get("annotations"))
 
     async def _follow_copy(
         self, workload: Json, check: Json | None, copy: Json, cluster: str, member: Member
@@ -208,6 +227,17 @@ class Dispatcher:
             steps.evict(draft, "AdmissionCheck", why)
         await self._records.write(draft)
 
+    def _is_lost(self, workload: Json, cluster: str) -> bool:
+        """May it start elsewhere although this cluster cannot say what runs there?"""
+        left = self._members.until_lost(cluster)
+        if left is None or left > 0:
+            return False
+        if not self._members.exists(cluster) or self._members.is_forgotten(cluster):
+            return True
+        found = self._hub.job_of(workload)
+        texts = (annotation(found[1], CLUSTER_LOSS) if found is not None else "", record_of(workload).loss)
+        return loss_policy(texts, self._settings.loss) == "move-anyway"
+
     # --- leaving
 
     async def _withdraw(self, workload: Json) -> float | None:
@@ -223,7 +253,7 @@ class Dispatcher:
         if left.on:
             await self._records.store(workload, left, held=True)
             waits = [self._members.until_lost(name) for name in left.on]
-            return min((max(one, 0.1) for one in waits if one is not None), default=None)
+            return min((max(one, 1.0) for one in waits if one is not None), default=None)
         found = self._hub.job_of(workload)
         finished = Draft(workload, 0).is_true("Finished")
         if found is not None and not finished and not found[0].is_on_hold(found[1]) and found[0].end(found[1]) is None:
@@ -244,8 +274,6 @@ class Dispatcher:
                 member.queue.enqueue(key_of(workload))
                 return False
             return True
-        left = self._members.until_lost(name)
-        lost = left is not None and left <= 0
-        if not lost and not workload["metadata"].get("deletionTimestamp"):
+        if not self._is_lost(workload, name) and not workload["metadata"].get("deletionTimestamp"):
             return False
         return await self._members.remember_removal(name, workload["metadata"]["uid"], record_of(workload).epoch)

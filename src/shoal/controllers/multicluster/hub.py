@@ -10,9 +10,9 @@ from shoal.api import kinds
 from shoal.api.kind import Key, Kind
 from shoal.api.kueue_convert import upgrade
 from shoal.api.kueue_names import GROUP, QUEUE
-from shoal.api.labels import KUEUE_MULTIKUEUE
+from shoal.api.labels import CLUSTER_LOSS, KUEUE_MULTIKUEUE
 from shoal.api.meta import Json
-from shoal.api.objects import controller_of, group_of
+from shoal.api.objects import annotation, controller_of, group_of
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.rights import CreatorRights
 from shoal.controllers.multicluster.settings import ClusterSettings
@@ -36,6 +36,7 @@ class Hub:
         )
         self.checks: Cache[Json] = self._cache(kinds.ADMISSION_CHECK)
         self.configs: Cache[Json] = self._cache(kinds.MULTIKUEUE_CONFIG)
+        self.queues: Cache[Json] = self._cache(kinds.CLUSTER_QUEUE)
         self.secrets: Cache[Json] = self._cache(kinds.SECRET, namespace=settings.namespace)
         self.namespaces: Cache[Json] = self._cache(kinds.NAMESPACE)
         self.jobs: dict[Kind, Cache[Json]] = {
@@ -46,7 +47,7 @@ class Hub:
 
     @property
     def caches(self) -> list[Cache[Any]]:
-        own = [self.workloads, self.checks, self.configs, self.secrets, self.namespaces]
+        own = [self.workloads, self.checks, self.configs, self.queues, self.secrets, self.namespaces]
         return [*own, *self.jobs.values(), *self._stamps.caches]
 
     def _unreadable(self, kind: Kind) -> Callable[[Trouble], None]:
@@ -95,6 +96,12 @@ class Hub:
         """Names in the order of this MultiKueueConfig; None where there is none."""
         found = self.configs.get(Key("", config))
         return None if found is None else tuple((found.get("spec") or {}).get("clusters") or ())
+
+    def queue_loss(self, workload: Json) -> str:
+        """What the ClusterQueue that holds its quota says of a lost cluster."""
+        admission = (workload.get("status") or {}).get("admission") or {}
+        found = self.queues.get(Key("", str(admission.get("clusterQueue") or "")))
+        return annotation(found, CLUSTER_LOSS) if found is not None else ""
 
     def namespace_uid(self, name: str) -> str:
         found = self.namespaces.get(Key("", name))

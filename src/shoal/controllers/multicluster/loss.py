@@ -7,10 +7,14 @@ over once half of them answer again. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 SECOND = 1_000_000
+Loss = Literal["wait", "move-anyway"]
+"""What becomes of a gang whose cluster is lost. `wait`: it runs on there, and is started nowhere else. `move-anyway`:
+it goes back to the queue, and may run twice until its cluster is back."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -33,3 +37,9 @@ def seconds_until_lost(name: str, standings: Iterable[Standing], now: int, limit
         return None
     since = max(mine.since, answering[needed - 1])
     return limit - (now - since) / SECOND
+
+
+def loss_policy(texts: Iterable[str], otherwise: Loss) -> Loss:
+    """The first that says anything; a word that is unknown waits, which starts nothing twice."""
+    said = next(filter(None, texts), otherwise)
+    return "move-anyway" if said == "move-anyway" else "wait"

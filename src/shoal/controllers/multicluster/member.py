@@ -20,6 +20,7 @@ from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, controller_of, group_of, key_of
 from shoal.controllers.multicluster import words
+from shoal.controllers.multicluster.bare_copies import BareCopies
 from shoal.controllers.multicluster.copies import (
     Verdict,
     altered,
@@ -65,6 +66,8 @@ class Town(Protocol):
     def may_write(self, name: str) -> bool: ...
     def removed_up_to(self, name: str, workload: str) -> int | None: ...
     def known_identity(self, name: str) -> str: ...
+    def sent_kinds(self, name: str) -> tuple[str, ...]: ...
+    async def remember_kinds(self, name: str, kinds: tuple[str, ...]) -> None: ...
 
 
 class RefusedByMember(Exception):
@@ -86,6 +89,7 @@ class Member:
         heard: Callable[[Key], None],
         changed: Callable[[], None],
         wrapper_heard: Callable[[str, AppWrapper], None] = lambda name, copy: None,
+        bare_heard: Callable[[str, str], None] = lambda name, uid: None,
         room_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
@@ -109,6 +113,20 @@ class Member:
             if settings.app_wrappers
             else None
         )
+        self.bare = (
+            BareCopies(
+                self.client,
+                self._writer,
+                origin,
+                settings,
+                clock,
+                self._awaited,
+                lambda uid: bare_heard(name, uid),
+                lambda sent: town.remember_kinds(name, sent),
+            )
+            if settings.app_wrappers
+            else None
+        )
         self._read = Awaited()
         self.supply = (
             MemberSupply(self.client, settings, clock, self._read, self._hub_gang, room_changed)
@@ -128,6 +146,9 @@ class Member:
                 supplies = self.supply.caches if self.supply is not None else []
                 for cache in (*every, *supplies):
                     tasks.create_task(cache.run())
+                if self.bare is not None:
+                    tasks.create_task(self.bare.run())
+                    every += await self.bare.begin(self._town.sent_kinds(self.name))
                 await self._awaited.known(every)
                 await self._read.known(supplies)
                 self.workloads.subscribe(lambda change: self._noticed(change.key))
@@ -137,6 +158,8 @@ class Member:
                     self.wrappers.subscribe()
                 if self.supply is not None:
                     self.supply.subscribe()
+                if self.bare is not None and self.supply is not None:
+                    self.supply.pods.watch(self.bare.pod_changed)
                 self.synced = True
                 self._changed()
                 tasks.create_task(self.queue.run())
@@ -190,6 +213,7 @@ class Member:
         """Is anything left of this hub Workload's rounds up to that one?"""
         found = [marks(obj) for cache in self._caches for obj in cache.list()]
         found += [round_of(one) for _, one in self.wrappers.every()] if self.wrappers is not None else []
+        found += [marks(one) for _, one in self.bare.every()] if self.bare is not None else []
         return any(uid == workload and at <= epoch for uid, at in found)
 
     async def caught_up(self) -> None:
@@ -197,6 +221,8 @@ class Member:
         for cache in [*self._caches, *(self.wrappers.caches if self.wrappers is not None else ())]:
             if cache.synced.is_set():
                 await cache.catch_up()
+        if self.bare is not None:
+            await self.bare.caught_up()
 
     def known(self) -> set[Key]:
         """Workloads of which something is here."""
@@ -380,6 +406,8 @@ class Member:
         for cache in self.jobs.values():
             for job in cache.by_index("uid", uid):
                 return marks(job)[0]
+        if self.bare is not None and self.bare.holds(uid):
+            return uid  # a pod that a wrapped object made names the hub's gang itself
         return self.wrappers.hub_gang(uid) if self.wrappers is not None else ""
 
     def _noticed(self, key: Key) -> None:

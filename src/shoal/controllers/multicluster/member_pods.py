@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.controllers.multicluster.room import MemberRoom
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE, Followed
-from shoal.controllers.planning.pods import SeenPod, mark_of, owner_uid
+from shoal.controllers.planning.pods import GangPod, SeenPod, mark_of, owner_uid, read_fact, refusals
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -61,6 +61,22 @@ class MemberPods:
         for cache in self._between.values():
             cache.subscribe(self._between_changed)
         self.room.subscribe()
+
+    def watch(self, tell: Callable[[str], None]) -> None:
+        """`tell(uid)` of every change of a pod that names this gang itself."""
+
+        def changed(change: Change) -> None:
+            if uid := mark_of(change.new or change.old):
+                tell(uid)
+
+        self._pods.subscribe(changed)
+
+    def of_gang(self, uid: str, seen: int) -> tuple[GangPod, ...]:
+        """Those that name this gang themselves. `seen`: when; a member's clock is never compared with ours."""
+        return tuple(
+            GangPod(fact=read_fact(pod, uid), refusals=refusals(pod), unbound_since=seen, seen_since=seen)
+            for pod in self._pods.by_index("mark", uid)
+        )
 
     def gang_of(self, pod: SeenPod) -> str:
         """UID at the hub of the gang that this pod belongs to; empty where it is none of the hub's."""

@@ -110,6 +110,22 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         return cluster is not None and bool(annotation(cluster, words.CORDONED))
 
+    def is_forgotten(self, name: str) -> bool:
+        """Does a person say that nothing runs there any more, and it does not answer?"""
+        cluster = self.cluster(name)
+        return cluster is not None and bool(annotation(cluster, words.FORGOTTEN)) and self.usable(name) is None
+
+    def moves_away(self, name: str) -> bool:
+        """Do its gangs go to other clusters, one after the other?"""
+        cluster = self.cluster(name)
+        return cluster is not None and annotation(cluster, words.DRAINING) == "move" and self.is_cordoned(name)
+
+    def silent_since(self, name: str) -> str:
+        """Since when it does not answer, as stored; empty while it does."""
+        cluster = self.cluster(name)
+        found = Draft(cluster, 0).condition("Active") if cluster is not None else None
+        return str(found.get("lastTransitionTime") or "") if found is not None and found.get("status") != "True" else ""
+
     def is_unsure(self, name: str) -> bool:
         """Is it not known yet whether it answers, or what it holds?"""
         member = self.get(name)
@@ -145,8 +161,8 @@ class Members:
         return "it was not reached yet" if draft.is_true("Active") else draft.message("Active") or "not reached yet"
 
     def until_lost(self, name: str) -> float | None:
-        """Seconds; None: it is not silent, or all are. A cluster that was taken away is lost at once."""
-        if not self.exists(name):
+        """Seconds; None: it is not silent, or all are. A cluster that was taken away or forgotten is lost at once."""
+        if not self.exists(name) or self.is_forgotten(name):
             return 0.0
         standings = []
         for cluster in self._clusters.list():
@@ -167,6 +183,17 @@ class Members:
         await self._annotate(cluster, words.REMOVALS, stored_removals(more))
         return True
 
+    def sent_kinds(self, name: str) -> tuple[str, ...]:
+        """Kinds of the objects that were ever sent to a cluster without Shoal, as `apiVersion/kind`."""
+        cluster = self.cluster(name)
+        return tuple(filter(None, annotation(cluster, words.KINDS).split(","))) if cluster is not None else ()
+
+    async def remember_kinds(self, name: str, sent: tuple[str, ...]) -> None:
+        cluster, known = self.cluster(name), self.sent_kinds(name)
+        more = [one for one in sent if one not in known]
+        if cluster is not None and more:
+            await self._annotate(cluster, words.KINDS, ",".join((*known, *more)))
+
     def look_again(self, name: str) -> None:
         self._changed(name)
 
@@ -177,7 +204,7 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
             self._drop(name)
-            self._tell(name)
+            self.tell(name)
             return None
         health = self._keep(cluster)
         self._looked_at.add(name)
@@ -189,16 +216,18 @@ class Members:
         await self._places.sweep(name)
         await self._clear_removals(name)
         usable = self.usable(name) is not None
+        if usable and annotation(self.cluster(name) or cluster, words.FORGOTTEN):
+            await self._annotate(self.cluster(name) or cluster, words.FORGOTTEN, None)  # it was not gone after all
         if usable != self._was_usable.get(name):
             self._was_usable[name] = usable
-            self._tell(name)
+            self.tell(name)
         busy = health is None or not usable or self._has_removals(name)
         return self._settings.probe_seconds if busy else None
 
     async def _leave(self, cluster: Json, health: Health | None) -> float | None:
         """A cluster that is taken away is let go once nothing of ours is there, or at once where it does not answer."""
         name, finalizers = cluster["metadata"]["name"], cluster["metadata"].get("finalizers") or []
-        self._tell(name)
+        self.tell(name)
         held = self._hub.workloads.by_index("on", name) or self._places.holds(name)
         if health is None or (self.usable(name) is not None and held):
             return self._settings.probe_seconds
@@ -257,6 +286,7 @@ class Members:
             self._heard,
             lambda: self._changed(name),
             self._places.heard,
+            self._places.bare_heard,
             self._placing.room_changed,
         )
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
@@ -315,7 +345,7 @@ class Members:
         elif _says_more(draft, health):
             draft.put("Active", health.connected, health.reason, health.message)
         member = self.usable(name)
-        unknown = member.unknown() if member is not None else []
+        unknown = [*member.unknown(), *self._places.unknown(name)] if member is not None else []
         if unknown:
             more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
             text = ", ".join(unknown[:SHOWN])
@@ -357,7 +387,7 @@ class Members:
         self._clusters.note_write(stored)
         return stored
 
-    def _tell(self, name: str) -> None:
+    def tell(self, name: str) -> None:
         """Every workload that this cluster may concern is looked at again."""
         member = self.get(name)
         keys = {key_of(one) for one in self._hub.workloads.by_index("on", name)}

@@ -82,7 +82,7 @@ class Offering:
             if why := await self._hub.rights.refusal(kind.kind, job):
                 await self._records.answer(workload, check, "Rejected", why)
                 return None
-            workload = await self._records.store(workload, record.next(self._clock.now(), asked.more), held=True)
+            workload = await self._records.store(workload, self._next(record, workload, asked), held=True)
         elif asked.more:
             more = replace(record, on=(*record.on, *asked.more), asked=self._clock.now())
             workload = await self._records.store(workload, more, held=True)
@@ -100,6 +100,9 @@ class Offering:
             return None
         await self._records.answer(workload, check, "Pending", self._told(workload, names, usable, asked.reasons))
         return self._next_look(record, asked)
+
+    def _next(self, record: Record, workload: Json, asked: AskedClusters) -> Record:
+        return record.next(self._clock.now(), asked.more, self._hub.queue_loss(workload))
 
     # --- which clusters are asked
 

@@ -104,8 +104,20 @@ class ClusterPlacing:
         wishes: Wishes,
         excluded: Callable[[str, Json], str] = lambda name, cluster: "",
     ) -> Chosen:
-        """Where it would start now. `excluded(name, cluster)`: why a cluster is none for it, beyond what holds for
-        all."""
+        """Where it would start now; what it has itself does not stand in its way. `excluded(name, cluster)`: why a
+        cluster is none for it, beyond what holds for all."""
+        own = self._gangs.get(gang.uid)
+        if own is None:
+            return self._choose(gang, names, wishes, excluded)
+        self.forget(gang.uid)
+        try:
+            return self._choose(gang, names, wishes, excluded)
+        finally:
+            self.keep(*own)
+
+    def _choose(
+        self, gang: Gang, names: tuple[str, ...], wishes: Wishes, excluded: Callable[[str, Json], str]
+    ) -> Chosen:
         reasons: dict[str, str] = {}
         candidates = []
         question = question_of(gang)

@@ -51,6 +51,11 @@ class QueuedPlaces:
         self.placing.forget(uid)
         return self.nominate(gang, check, annotations)
 
+    def other_place(self, workload: Json, check: str, annotations: Mapping[str, str] | None) -> str:
+        """Where it would start now if it left its cluster, which is cordoned; empty: nowhere."""
+        gang = self.placing.gang(str(workload["metadata"]["uid"])) or read.workload(typed(workload, Workload))
+        return next(iter(self.nominate(gang, check, annotations).clusters), "")
+
     def keep_for(self, workload: Json, clusters: tuple[str, ...]) -> None:
         """Its room is there from now on."""
         uid = str(workload["metadata"]["uid"])

@@ -33,13 +33,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: int = 0
     """When clusters were added to `on` last; 0: when the round began."""
 
+    loss: str = ""
+    """What its ClusterQueue said of a lost cluster when the round began."""
+
     past: tuple[int, ...] = ()
     """Rounds before this one, the newest last. A copy of a round that is not named here is of unknown origin."""
 
-    def next(self, now: int, clusters: tuple[str, ...]) -> Record:
+    def next(self, now: int, clusters: tuple[str, ...], loss: str = "") -> Record:
         """The next round."""
         past = (*self.past, self.epoch)[-MOST_PAST:] if self.epoch else ()
-        return Record(epoch=max(self.epoch + 1, now), on=clusters, past=past)
+        return Record(epoch=max(self.epoch + 1, now), on=clusters, loss=loss, past=past)
 
     @property
     def last_asked(self) -> int:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from shoal.controllers.multicluster.choice import parse_policy
+from shoal.controllers.multicluster.loss import Loss
 from shoal.controllers.planning.rights import listed_kind
 from shoal.controllers.planning.stamps import By
 from shoal.errors import BadInput
@@ -22,6 +23,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the Secrets with kubeconfigs are."""
     lost_seconds: float = 900.0
     """How long a cluster may be silent before its gangs go back to the queue."""
+    loss: Loss = "move-anyway"
+    """What becomes of a queued job whose cluster is lost: `move-anyway`, as MultiKueue, back to the queue, or `wait`
+    for that cluster. Annotation `shoal.dev/cluster-loss` of the job or its ClusterQueue says otherwise."""
+    app_wrapper_loss: Loss = "wait"
+    """The same for AppWrappers of v1beta1, and their annotation."""
     probe_seconds: float = 5.0
     """How often every cluster is asked whether it is there."""
     silent_seconds: float = 15.0

@@ -24,18 +24,27 @@ PREFERRED = "shoal.dev/preferred-clusters"
 """Annotation of a job or an AppWrapper: label selector of the MultiKueueClusters that it goes to first."""
 POLICY = "shoal.dev/cluster-policy"
 """Annotation of a job or an AppWrapper: its own policy, instead of the one of the settings."""
+FORGOTTEN = "shoal.dev/forgotten"
+"""Annotation of a MultiKueueCluster that does not answer: since when a person says that nothing runs there any more."""
+DRAINING = "shoal.dev/draining"
+"""Annotation of a cordoned MultiKueueCluster: `move`, its gangs go to other members, one after the other."""
 CORDONED = "shoal.dev/cordoned"
 """Annotation of a MultiKueueCluster that takes no new gangs: since when."""
+KINDS = "shoal.dev/kinds"
+"""Annotation of a MultiKueueCluster without Shoal: kinds of the objects that were ever sent there."""
 REMOVALS = "shoal.dev/removals"
 """Annotation of a MultiKueueCluster: what must go there once it answers again."""
 
 __all__ = [
     "CORDONED",
+    "DRAINING",
     "EPOCH",
+    "FORGOTTEN",
     "HUB",
     "HUB_NAMESPACE",
     "HUB_WORKLOAD",
     "IDENTITY",
+    "KINDS",
     "POLICY",
     "PREFERRED",
     "PRICE",

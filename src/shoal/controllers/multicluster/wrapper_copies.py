@@ -1,8 +1,10 @@
 """AppWrappers of the hub in one member: their copies.
 
 A copy is an AppWrapper with the same name, namespace, labels and spec, and the label `IsDispatched`, as in MCAD; the
-member's own controller queues and runs it. It carries the hub's mark, the UID of the hub's AppWrapper and the round of
-its dispatch, and only by these is it ever taken for a copy. Writes only into its own cluster, deletes by UID.
+member's own controller queues and runs it. It is made gated: nothing of it starts before it was seen as it was sent and
+released, once, on the very revision that was seen; so a create that arrives late starts nothing. It carries the hub's
+mark, the UID of the hub's AppWrapper and the round of its dispatch, and only by these is it ever taken for a copy.
+Writes only into its own cluster, deletes by UID.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
-from shoal.api.codec import plain
+from shoal.api.codec import plain, typed
 from shoal.api.kind import Key, Kind
-from shoal.api.labels import LAST_APPLIED
+from shoal.api.labels import GATED, LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.settings import ClusterSettings
@@ -64,6 +66,14 @@ class WrapperCopies:
         """Are such AppWrappers served there?"""
         return self._copies[kind].synced.is_set()
 
+    @property
+    def are_not_served(self) -> bool:
+        """Does this cluster know no AppWrappers at all? Not where they may only not be read."""
+        troubles = [cache.trouble for cache in self._copies.values() if not cache.synced.is_set()]
+        return len(troubles) == len(self._copies) and all(
+            one is not None and one.reason == "KindNotInstalled" for one in troubles
+        )
+
     def find(self, kind: Kind, key: Key) -> AppWrapper | None:
         return self._copies[kind].get(key)
 
@@ -76,17 +86,32 @@ class WrapperCopies:
             found: AppWrapper = await self._client.get(kind, key.name, key.namespace, type=AppWrapper)
         except NotFound:
             return None
+        if self.is_ours(found):
+            self._copies[kind].note_write(found)
         return found
 
-    async def create(self, kind: Kind, wrapper: AppWrapper, epoch: int) -> None:
-        """Raises AlreadyExists where one of that name is there."""
-        await self._writer.create(kind, body_of(kind, wrapper, epoch, self._origin))
+    async def create(self, kind: Kind, wrapper: AppWrapper, epoch: int) -> AppWrapper:
+        """Gated. Raises AlreadyExists where one of that name is there."""
+        made = typed(await self._writer.create(kind, body_of(kind, wrapper, epoch, self._origin)), AppWrapper)
+        self._copies[kind].note_write(made)
+        return made
 
-    async def delete(self, kind: Kind, found: AppWrapper) -> None:
-        await self._writer.delete(kind, {"metadata": plain(found.metadata)})
+    async def release(self, kind: Kind, found: AppWrapper) -> None:
+        """Let it be started, as it was seen. Raises Conflict where it changed since."""
+        made = await self._writer.patch(kind, plain(found), {"metadata": {"annotations": {GATED: None}}})
+        self._copies[kind].note_write(typed(made, AppWrapper))
+
+    async def delete(self, kind: Kind, found: AppWrapper, *, whole: bool = False) -> None:
+        """`whole`: it is gone only once all that it wraps is gone, too."""
+        body = {"metadata": plain(found.metadata)}
+        await self._writer.delete(kind, body, propagation="Foreground" if whole else "Background")
 
     def is_ours(self, found: AppWrapper) -> bool:
         return (found.metadata.labels or {}).get(words.HUB) == self._origin
+
+    def of_gang(self, uid: str) -> list[AppWrapper]:
+        """Copies of the hub's AppWrapper with this UID."""
+        return [found for cache in self._copies.values() for found in cache.by_index("hub", uid)]
 
     def hub_gang(self, uid: str) -> str:
         """UID at the hub of the AppWrapper whose copy has this UID here."""
@@ -110,6 +135,11 @@ def round_of(found: AppWrapper) -> tuple[str, int]:
     return annotations.get(words.HUB_WORKLOAD, ""), int(text) if text.isascii() and text.isdigit() else 0
 
 
+def is_gated(found: AppWrapper) -> bool:
+    """It was never released: nothing of it can have been started."""
+    return GATED in (found.metadata.annotations or {})
+
+
 def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str) -> Json:
     """Users' annotations travel along; ours are about one cluster only."""
     metadata = wrapper.metadata
@@ -125,7 +155,7 @@ def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str) -> Json:
             "name": metadata.name,
             "namespace": metadata.namespace,
             "labels": {**(metadata.labels or {}), DISPATCHED: "true", words.HUB: origin},
-            "annotations": {**kept, words.HUB_WORKLOAD: metadata.uid, words.EPOCH: str(epoch)},
+            "annotations": {**kept, words.HUB_WORKLOAD: metadata.uid, words.EPOCH: str(epoch), GATED: "true"},
         },
         "spec": plain(wrapper.spec),
     }

@@ -7,21 +7,25 @@ looked at and removed. Nothing of this is remembered beyond what is stored with 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, ClusterScheduling
 from shoal.api.codec import plain
 from shoal.api.kind import Kind
+from shoal.api.labels import CLUSTER_LOSS, GATED
 from shoal.api.meta import Json, LabelSelector
-from shoal.api.objects import key_of
+from shoal.api.objects import annotation, key_of
+from shoal.controllers.multicluster.bare_copies import BareGang, NotTaken
+from shoal.controllers.multicluster.copies import altered, marks
 from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.loss import loss_policy
 from shoal.controllers.multicluster.member import Member, RefusedByMember
 from shoal.controllers.multicluster.placing import HOME, ClusterPlacing, wishes_of
-from shoal.controllers.multicluster.wrapper_copies import KINDS, WrapperCopies, round_of
-from shoal.controllers.planning.other_clusters import MemberChoice, Sent, SentCopy
+from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, is_gated, round_of
+from shoal.controllers.planning.other_clusters import MemberChoice, ObjectName, Sent, SentCopy, StoredRound
 from shoal.engine.model import Gang
 from shoal.engine.nodes import parse_selector
 from shoal.errors import BadInput
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from shoal.controllers.multicluster.members import Members
 
 log = logging.getLogger(__name__)
+NOT_REMEMBERED = "it holds a copy that this hub does not remember making; delete it there"
 
 
 class StoredPlace(msgspec.Struct, frozen=True):
@@ -46,7 +51,10 @@ class AppWrapperPlaces:
         self.placing = placing
         self._settings, self._clock = placing.settings, placing.clock
         self._places: dict[str, StoredPlace] = {}
+        self._moving: dict[str, str] = {}
+        """UID of the gang that leaves each cluster now, for another."""
         self._changed: Callable[[str], None] = lambda uid: None
+        self._stored: Callable[[str], StoredRound | None] = lambda uid: StoredRound("unsure")
 
     @property
     def admit_seconds(self) -> float:
@@ -60,14 +68,23 @@ class AppWrapperPlaces:
     def _members(self) -> Members | None:
         return self.placing.members
 
-    def subscribe(self, room: Callable[[], None], changed: Callable[[str], None]) -> None:
+    def subscribe(
+        self,
+        room: Callable[[], None],
+        changed: Callable[[str], None],
+        stored: Callable[[str], StoredRound | None],
+    ) -> None:
         self.placing.subscribe(room)
-        self._changed = changed
+        self._changed, self._stored = changed, stored
 
     # --- choosing
 
     def choose(
-        self, gang: Gang, wanted: ClusterScheduling | None, annotations: Mapping[str, str] | None = None
+        self,
+        gang: Gang,
+        wanted: ClusterScheduling | None,
+        annotations: Mapping[str, str] | None = None,
+        unstoppable: str = "",
     ) -> MemberChoice:
         names = self._hub.clusters_in(self._settings.app_wrappers) if self._hub is not None else None
         if names is None:
@@ -76,28 +93,58 @@ class AppWrapperPlaces:
             wishes = wishes_of(annotations, self._settings.policy)
         except BadInput as error:
             return MemberChoice(reasons={"": str(error)})
-        found = self.placing.choose(gang, names, wishes, lambda name, cluster: self._excluded(name, cluster, wanted))
+        for name in names:
+            if self._holds_unknown(name, gang.uid):
+                return MemberChoice(reasons={name: NOT_REMEMBERED})
+
+        def excluded(name: str, cluster: Json) -> str:
+            return _excluded(cluster, wanted) or (unstoppable if self.is_bare(name) else "")
+
+        found = self.placing.choose(gang, names, wishes, excluded)
         name = found.clusters[0] if found.clusters else ""
         at_home = HOME in names and not name and not self.placing.is_unsure(names)
         return MemberChoice(cluster=name, at_home=at_home, reasons=found.reasons)
 
-    def _excluded(self, name: str, cluster: Json, wanted: ClusterScheduling | None) -> str:
-        if why := _excluded(cluster, wanted):
-            return why
-        copies = self._copies(name)
-        served = copies is None or any(copies.takes(kind) for kind in KINDS)
-        return "" if served else "it serves no AppWrappers: install Shoal there"
+    def is_bare(self, cluster: str) -> bool:
+        copies = self._copies(cluster)
+        return copies is not None and copies.are_not_served
 
-    def keep(self, gang: Gang, cluster: str, epoch: int) -> None:
+    def keep(self, gang: Gang, cluster: str, epoch: int, moving_to: str = "") -> None:
         self._places[gang.uid] = StoredPlace(cluster, epoch)
-        self.placing.keep(gang, (cluster,))
+        if moving_to:
+            self._moving[cluster] = gang.uid
+        elif self._moving.get(cluster) == gang.uid:
+            del self._moving[cluster]
+        self.placing.keep(gang, (cluster, moving_to) if moving_to else (cluster,))
 
     def forget(self, uid: str) -> None:
         self._places.pop(uid, None)
+        self._moving = {name: one for name, one in self._moving.items() if one != uid}
         self.placing.forget(uid)
 
     def refuse(self, uid: str, cluster: str, why: str) -> None:
         self.placing.refuse(uid, cluster, why)
+
+    # --- lost and drained
+
+    def is_lost(self, cluster: str, annotations: Mapping[str, str] | None = None) -> bool:
+        members = self._members
+        left = members.until_lost(cluster) if members is not None else None
+        if members is None or left is None or left > 0 or members.usable(cluster) is not None:
+            return False
+        if members.is_forgotten(cluster):
+            return True
+        said = (annotations or {}).get(CLUSTER_LOSS, "")
+        return loss_policy((said,), self._settings.app_wrapper_loss) == "move-anyway"
+
+    def silent_since(self, cluster: str) -> str:
+        return self._members.silent_since(cluster) if self._members is not None else ""
+
+    def moves_away(self, cluster: str) -> bool:
+        return self._members is not None and self._members.moves_away(cluster)
+
+    def may_move(self, uid: str, cluster: str) -> bool:
+        return self._moving.get(cluster, uid) == uid
 
     # --- members that change
 
@@ -109,9 +156,20 @@ class AppWrapperPlaces:
 
     def heard(self, name: str, copy: AppWrapper) -> None:
         """Something of an AppWrapper changed in this member."""
-        if self._members is not None and self._is_stale(name, copy):
+        if self._members is not None and self._is_stale(name, *round_of(copy), is_gated(copy)):
             self._members.look_again(name)
         self._changed(round_of(copy)[0])
+
+    def bare_heard(self, name: str, uid: str) -> None:
+        """Something that an AppWrapper wraps changed in this member."""
+        if self._members is not None and any(self._is_stale(name, *one) for one in self._bare_rounds(name, uid)):
+            self._members.look_again(name)
+        self._changed(uid)
+
+    def _bare_rounds(self, name: str, uid: str) -> list[tuple[str, int, bool]]:
+        member = self._members.get(name) if self._members is not None else None
+        every = member.bare.every() if member is not None and member.bare is not None else ()
+        return [(*marks(one), bool(annotation(one, GATED))) for _, one in every if marks(one)[0] == uid]
 
     async def sweep(self, name: str) -> None:
         """Remove copies of rounds that are over, and those whose removal is owed."""
@@ -119,20 +177,59 @@ class AppWrapperPlaces:
         if members is None or copies is None or members.usable(name) is None:
             return
         for kind, found in copies.every():
-            if not found.metadata.deletion_timestamp and self._is_stale(name, found):
+            if not found.metadata.deletion_timestamp and self._is_stale(name, *round_of(found), is_gated(found)):
                 await copies.delete(kind, found)
+        member = members.usable(name)
+        bare = member.bare if member is not None else None
+        for kind, obj in bare.every() if bare is not None else ():
+            stale = self._is_stale(name, *marks(obj), bool(annotation(obj, GATED)))
+            if bare is not None and stale and not obj["metadata"].get("deletionTimestamp"):
+                await bare.delete(kind, obj)
 
-    def _is_stale(self, name: str, found: AppWrapper) -> bool:
-        uid, epoch = round_of(found)
+    def _is_stale(self, name: str, uid: str, epoch: int, gated: bool) -> bool:
+        """Is this round over? A copy that was never released has not run: it goes unless it is being sent now."""
         owed = self._members.removed_up_to(name, uid) if self._members is not None else None
-        place = self._places.get(uid)
         if owed is not None and epoch <= owed:
             return True
-        return place is not None and place.epoch > 0 and (epoch < place.epoch or place.cluster != name)
+        stored = self._stored(uid)
+        if stored is None or stored.state == "unsure":
+            return stored is None and gated
+        if gated:
+            return (stored.state, stored.cluster, stored.epoch) != ("given", name, epoch)
+        if stored.state == "waits":
+            return epoch <= stored.epoch
+        return epoch < stored.epoch or (epoch == stored.epoch and stored.cluster != name)
+
+    def unknown(self, name: str) -> list[str]:
+        """Copies that run in this member and that the hub does not remember making: it, or the member, was restored
+        from a backup. They are shown, and never removed unasked."""
+        copies, member = self._copies(name), self._members.get(name) if self._members is not None else None
+        found = [
+            f"{kind.kind} {key_of(one)}"
+            for kind, one in (copies.every() if copies is not None else ())
+            if self._is_unknown(name, *round_of(one), is_gated(one))
+        ]
+        for kind, obj in member.bare.every() if member is not None and member.bare is not None else ():
+            if self._is_unknown(name, *marks(obj), bool(annotation(obj, GATED))):
+                found.append(f"{kind.kind} {key_of(obj)}")
+        return sorted(found)
+
+    def _holds_unknown(self, name: str, uid: str) -> bool:
+        copies = self._copies(name)
+        rounds = [(*round_of(one), is_gated(one)) for one in (copies.of_gang(uid) if copies is not None else ())]
+        return any(self._is_unknown(name, *one) for one in (*rounds, *self._bare_rounds(name, uid)))
+
+    def _is_unknown(self, name: str, uid: str, epoch: int, gated: bool) -> bool:
+        stored = self._stored(uid)
+        if gated or self._is_stale(name, uid, epoch, gated):
+            return False
+        return stored is None or (stored.state != "unsure" and epoch > stored.epoch)
 
     # --- copies
 
-    async def send(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> Sent:
+    async def send(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, objects: Sequence[Json] = ()
+    ) -> Sent:
         member, copies = self._usable(cluster)
         if member is None or copies is None or self._hub is None:
             return Sent("later")
@@ -140,10 +237,13 @@ class AppWrapperPlaces:
             if why := await self._hub.rights.refusal(kind, plain(wrapper)):
                 return Sent("refused", why)
             await member.check_way(wrapper.metadata.namespace, self._settings.app_wrapper_namespaces)
+            if objects and member.bare is not None:
+                made = await member.bare.create(bare_gang(wrapper, epoch), objects)
+                return Sent("done" if made else "later")
             if not copies.takes(kind):
                 return Sent("refused", f"it serves no {kind.kind} in {kind.api_version}")
             return await self._create(copies, kind, wrapper, epoch)
-        except (RefusedByMember, Invalid, Forbidden, BadRequest, NotFound) as error:
+        except (RefusedByMember, NotTaken, Invalid, Forbidden, BadRequest, NotFound) as error:
             return Sent("refused", str(error))
         except KubeError as error:
             log.info("cluster %s: AppWrapper %s: %s", cluster, key_of(wrapper), error)
@@ -151,25 +251,59 @@ class AppWrapperPlaces:
 
     async def _create(self, copies: WrapperCopies, kind: Kind, wrapper: AppWrapper, epoch: int) -> Sent:
         try:
-            await copies.create(kind, wrapper, epoch)
+            found = await copies.create(kind, wrapper, epoch)
             log.info("AppWrapper %s is sent, round %d", key_of(wrapper), epoch)
         except AlreadyExists:
-            found = await copies.look_up(kind, key_of(wrapper))
-            if found is None:
+            there = await copies.look_up(kind, key_of(wrapper))
+            if there is None or there.metadata.deletion_timestamp:
                 return Sent("later")
-            if not copies.is_ours(found) or round_of(found)[0] != wrapper.metadata.uid:
+            if not copies.is_ours(there) or round_of(there)[0] != wrapper.metadata.uid:
                 said = f"AppWrapper {key_of(wrapper)} exists there and is not this hub's; it is left alone"
                 return Sent("refused", said)
-            if round_of(found)[1] != epoch:
-                await copies.delete(kind, found)
+            if round_of(there)[1] > epoch and not is_gated(there):
+                return Sent("refused", NOT_REMEMBERED)
+            if round_of(there)[1] != epoch:
+                await copies.delete(kind, there, whole=True)
                 return Sent("later")
+            found = there
+        if is_gated(found) and (problem := altered(plain(wrapper.spec), plain(found.spec))):
+            await copies.delete(kind, found)
+            return Sent("refused", f"it would store AppWrapper {problem} differently; is its CRD older?")
         return Sent("done")
 
-    async def look(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> SentCopy:
+    async def release(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
+    ) -> bool:
+        member, copies = self._usable(cluster)
+        if member is None or copies is None:
+            return False
+        if names and member.bare is not None:
+            try:
+                return await member.bare.release(bare_gang(wrapper, epoch), names)
+            except KubeError as error:
+                log.info("cluster %s: %s is not released yet: %s", cluster, key_of(wrapper), error)
+                return False
+        found = copies.find(kind, key_of(wrapper))
+        if found is None or not self._is_round(copies, found, wrapper, epoch):
+            return False
+        if is_gated(found):
+            try:
+                await copies.release(kind, found)
+            except KubeError as error:
+                log.info("cluster %s: AppWrapper %s is not released yet: %s", cluster, key_of(wrapper), error)
+                return False
+            log.info("AppWrapper %s is released in cluster %s", key_of(wrapper), cluster)
+        return True
+
+    async def look(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
+    ) -> SentCopy:
         member, copies = self._usable(cluster)
         if member is None or copies is None:
             why = self._members.trouble(cluster) if self._members is not None else "other clusters are not read yet"
             return SentCopy("unknown", why=why)
+        if names:
+            return await self._look_bare(member, bare_gang(wrapper, epoch), names)
         found = copies.find(kind, key_of(wrapper))
         if found is None or not self._is_round(copies, found, wrapper, epoch):
             try:
@@ -178,7 +312,22 @@ class AppWrapperPlaces:
                 return SentCopy("unknown", why=str(error))
         if found is None or not self._is_round(copies, found, wrapper, epoch):
             return SentCopy("gone")
-        return SentCopy("there", found)
+        return SentCopy("gated" if is_gated(found) else "there", found)
+
+    async def _look_bare(self, member: Member, gang: BareGang, names: Sequence[ObjectName]) -> SentCopy:
+        if member.bare is None:
+            return SentCopy("unknown", why="AppWrappers are not sent any more")
+        try:
+            found = await member.bare.find(gang, names)
+        except KubeError as error:
+            return SentCopy("unknown", why=str(error))
+        pods = member.supply.pods.of_gang(gang.uid, self._clock.now()) if member.supply is not None else ()
+        if all(one is None for one in found):
+            return SentCopy("gone")
+        where: Literal["gated", "there"] = "there"
+        if any(annotation(one, GATED) for one in found if one is not None):
+            where = "gated"
+        return SentCopy(where, objects=tuple(found), pods=pods)
 
     def is_leaving(self, cluster: str) -> bool:
         return self._members is not None and self._members.is_leaving(cluster)
@@ -187,19 +336,31 @@ class AppWrapperPlaces:
         """Is an AppWrapper there, or on its way?"""
         return any(one.cluster == cluster for one in self._places.values())
 
-    async def remove(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> bool:
+    async def remove(
+        self,
+        kind: Kind,
+        wrapper: AppWrapper,
+        cluster: str,
+        epoch: int,
+        names: Sequence[ObjectName] = (),
+        lost: bool = False,
+    ) -> bool:
         member, copies = self._usable(cluster)
         if self._members is None:
             return False
         if member is None or copies is None:
-            if not wrapper.metadata.deletion_timestamp and self._members.exists(cluster):
+            given_up = lost and self.is_lost(cluster, wrapper.metadata.annotations)
+            if not wrapper.metadata.deletion_timestamp and self._members.exists(cluster) and not given_up:
                 return False  # it may run there: nothing starts a second time
             return await self._members.remember_removal(cluster, wrapper.metadata.uid, epoch)
+        if names and member.bare is not None:
+            whole = not wrapper.metadata.deletion_timestamp
+            return await member.bare.remove(bare_gang(wrapper, epoch), names, whole=whole)
         found = await copies.look_up(kind, key_of(wrapper))
         if found is None or not copies.is_ours(found) or round_of(found)[0] != wrapper.metadata.uid:
             return True
-        if not found.metadata.deletion_timestamp:
-            await copies.delete(kind, found)
+        if not found.metadata.deletion_timestamp:  # before it may start elsewhere, all that it wraps is gone, too
+            await copies.delete(kind, found, whole=not wrapper.metadata.deletion_timestamp and not is_gated(found))
         return False
 
     @staticmethod
@@ -213,6 +374,10 @@ class AppWrapperPlaces:
     def _copies(self, name: str) -> WrapperCopies | None:
         member = self._members.get(name) if self._members is not None else None
         return member.wrappers if member is not None and member.synced else None
+
+
+def bare_gang(wrapper: AppWrapper, epoch: int) -> BareGang:
+    return BareGang(wrapper.metadata.uid, epoch, wrapper.metadata.namespace)
 
 
 def _excluded(cluster: Json, wanted: ClusterScheduling | None) -> str:

@@ -7,14 +7,19 @@ know nothing else of each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from shoal.api.appwrapper import AppWrapper, ClusterScheduling
 from shoal.api.kind import Kind
+from shoal.api.meta import Json
+from shoal.controllers.planning.pods import GangPod
 from shoal.engine.model import Gang
+
+ObjectName = tuple[str, str, str]
+"""apiVersion, kind and name of a wrapped object."""
 
 
 class MemberChoice(msgspec.Struct, frozen=True):
@@ -34,22 +39,57 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class SentCopy(msgspec.Struct, frozen=True):
-    where: Literal["there", "gone", "unknown"]
+    where: Literal["there", "gated", "gone", "unknown"]
+    """`gated`: there, and not released yet."""
     found: AppWrapper | None = None
     why: str = ""
     """Of an unknown one: why its cluster cannot say."""
+    objects: tuple[Json | None, ...] = ()
+    """Of a bare one, of which the wrapped objects themselves were sent: these, by the order of their names."""
+    pods: tuple[GangPod, ...] = ()
+    """Of a bare one."""
+
+
+class StoredRound(msgspec.Struct, frozen=True):
+    """What is stored of an AppWrapper's rounds. `unsure`: not everything was read yet."""
+
+    state: Literal["waits", "given", "unsure"]
+    epoch: int = 0
+    """Of its last round."""
+    cluster: str = ""
 
 
 class OtherClusters(Protocol):
     """A round is one admission of a gang, by its number; what was sent in another round is never taken for it."""
 
     def choose(
-        self, gang: Gang, wanted: ClusterScheduling | None, annotations: Mapping[str, str] | None = None
+        self,
+        gang: Gang,
+        wanted: ClusterScheduling | None,
+        annotations: Mapping[str, str] | None = None,
+        unstoppable: str = "",
     ) -> MemberChoice:
-        """Where it would start now. `annotations`: the AppWrapper's. Changes nothing."""
+        """Where it would start now. `annotations`: the AppWrapper's. `unstoppable`: why what it wraps cannot be created
+        stopped; then only a cluster that runs AppWrappers takes it. Changes nothing."""
 
-    def keep(self, gang: Gang, cluster: str, epoch: int) -> None:
-        """Room in this cluster is this gang's from now on. Round 0: it is not stored yet."""
+    def is_bare(self, cluster: str) -> bool:
+        """Does it run no AppWrappers, so that it gets the wrapped objects themselves?"""
+
+    def keep(self, gang: Gang, cluster: str, epoch: int, moving_to: str = "") -> None:
+        """Room in this cluster is this gang's from now on, and in the one that it moves to. Round 0: it is not stored
+        yet."""
+
+    def is_lost(self, cluster: str, annotations: Mapping[str, str] | None = None) -> bool:
+        """Does it not answer, and may this AppWrapper start elsewhere for all that?"""
+
+    def silent_since(self, cluster: str) -> str:
+        """Since when it does not answer; empty while it does."""
+
+    def moves_away(self, cluster: str) -> bool:
+        """Do its gangs go to other clusters, one after the other?"""
+
+    def may_move(self, uid: str, cluster: str) -> bool:
+        """Is it this gang's turn to leave this cluster?"""
 
     def forget(self, uid: str) -> None:
         """It holds no room anywhere."""
@@ -57,24 +97,48 @@ class OtherClusters(Protocol):
     def refuse(self, uid: str, cluster: str, why: str) -> None:
         """This cluster is not chosen again for this gang for a while."""
 
-    async def send(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> Sent:
-        """Make the copy; again is harmless."""
+    async def send(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, objects: Sequence[Json] = ()
+    ) -> Sent:
+        """Make the copy, gated; again is harmless. `objects`: of a bare one, what it wraps, to be made instead."""
 
-    async def look(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> SentCopy:
-        """The copy as it is there."""
+    async def release(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
+    ) -> bool:
+        """Let the copy be started, as it was sent; again is harmless. False: it cannot be known yet whether it is."""
+
+    async def look(
+        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
+    ) -> SentCopy:
+        """The copy as it is there. `names`: of a bare one."""
 
     def is_leaving(self, cluster: str) -> bool:
         """Is this cluster being taken away?"""
 
-    async def remove(self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int) -> bool:
-        """True once nothing of it is there, or its removal is stored for when the cluster answers."""
+    async def remove(
+        self,
+        kind: Kind,
+        wrapper: AppWrapper,
+        cluster: str,
+        epoch: int,
+        names: Sequence[ObjectName] = (),
+        lost: bool = False,
+    ) -> bool:
+        """True once nothing of it is there, or its removal is stored for when the cluster answers. `lost`: it was
+        called off because the cluster is lost."""
 
     @property
     def admit_seconds(self) -> float:
         """How long a cluster may let a gang wait before it goes to another."""
 
-    def subscribe(self, room: Callable[[], None], changed: Callable[[str], None]) -> None:
-        """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed."""
+    def subscribe(
+        self,
+        room: Callable[[], None],
+        changed: Callable[[str], None],
+        stored: Callable[[str], StoredRound | None],
+    ) -> None:
+        """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed. `stored`
+        tells of an AppWrapper by UID; None: there is none."""
 
 
 class NominatedClusters(msgspec.Struct, frozen=True):

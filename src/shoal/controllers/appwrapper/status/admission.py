@@ -50,6 +50,8 @@ class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     starts again."""
     cluster: str = ""
     """The other cluster that it was given to; empty: it runs here."""
+    moving_to: str = ""
+    """The other cluster whose room is kept for it, while it leaves the one that it was given to."""
     setbacks: int = 0
     """How often in a row a start came to nothing, through no fault of the queue."""
     resume_at: int = 0
@@ -133,6 +135,7 @@ def ended(admission: StoredAdmission) -> StoredAdmission:
     return StoredAdmission(
         epoch=admission.epoch,
         stopping_for=admission.stopping_for,
+        moving_to=admission.moving_to,
         setbacks=admission.setbacks,
         resume_at=admission.resume_at,
     )

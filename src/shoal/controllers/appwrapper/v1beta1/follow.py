@@ -23,6 +23,7 @@ from shoal.controllers.appwrapper.wrapped import gang_key
 from shoal.controllers.demand.app_wrapper import gang_size
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.planning.observations import EvictionStored
+from shoal.controllers.planning.other_clusters import SentCopy
 from shoal.controllers.planning.preemptors import stored_preemptor
 from shoal.engine.model import Preempt
 
@@ -45,16 +46,21 @@ class Follow:
         self._counted_at.pop(uid, None)
         self._enough_until.pop(uid, None)
 
-    async def run(self, kind: Kind, wrapper: AppWrapper) -> float | None:
-        """One look at a running gang; returns when to look again if nothing happens."""
+    async def run(self, kind: Kind, wrapper: AppWrapper, elsewhere: SentCopy | None = None) -> float | None:
+        """One look at a running gang; returns when to look again if nothing happens. `elsewhere`: what it wraps is in
+        another cluster."""
         context, uid = self.context, wrapper.metadata.uid
         key, now = gang_key(wrapper), context.clock.now()
         preempt = context.decisions.preempt(key, uid)
         if preempt is not None:
             return await self.preempt(kind, wrapper, preempt)
         wrapper = await self.reseat(kind, wrapper)
-        counts = monitor.count(context.planning.pods(uid))
-        completed_by = monitor.completion(wrapped_items(wrapper), await self._watched(wrapper))
+        counts = monitor.count(context.planning.pods(uid) if elsewhere is None else elsewhere.pods)
+        items = wrapped_items(wrapper)
+        watched = await self._watched(wrapper) if elsewhere is None else list(elsewhere.objects)
+        if len(watched) != len(items):  # its spec was edited since it was sent
+            watched = [None] * len(items)
+        completed_by = monitor.completion(items, watched)
         if completed_by is not None:
             return await self._complete(kind, wrapper, counts, completed_by)
         verdicts = self._judge(wrapper, counts, now)
