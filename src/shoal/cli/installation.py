@@ -228,7 +228,8 @@ def member_rules() -> list[Json]:
     return [
         _rule("", ["namespaces"], ("get",)),  # who it is, and which namespace takes whose gangs
         _rule("", ["nodes", "pods"], _READ),  # how much room there is; may be left out: then its queue alone judges
-        _rule("mcad.ibm.com", ["appwrappers"], verbs),
+        _rule("mcad.ibm.com", ["appwrappers"], (*verbs, "patch")),
+        _rule("workload.codeflare.dev", ["appwrappers"], ("patch",)),  # to release what was sent gated
         _rule(QUEUE_GROUP, ["workloads"], verbs),
         _rule(QUEUE_GROUP, ["localqueues", "clusterqueues"], _READ),  # how much quota is left; may be left out, too
         *(_rule(one.group, [one.plural], verbs) for one in _job_kinds()),

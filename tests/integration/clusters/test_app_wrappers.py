@@ -1,15 +1,10 @@
-"""AppWrappers that a hub sends to other clusters, with real servers: as the hub, and as a member with nothing of ours.
-
-What only real servers judge: whether a gate may be taken off a pod, whether a suspended Job that is released starts,
-whether what is deleted in the foreground goes whole, and whether discovery finds every kind.
-"""
+"""AppWrappers that a real server, as the hub, sends to two other clusters."""
 
 from __future__ import annotations
 
 import base64
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -20,30 +15,19 @@ from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSetting
 from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube import kubeconfig
-from shoal.kube.client import Client
-from tests.cluster import Cluster, RemoteCluster
+from tests.cluster import Cluster
 from tests.controlplane.plane import ControlPlane
 from tests.integration.clusters.test_real_server import embedded, plane, real
 from tests.planning import planned
-from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, job, pod
+from tests.unit.appwrapper.build import app_wrapper, dispatched, pod
 from tests.unit.clusters.build import SYSTEM, config, is_true, member_cluster
 from tests.unit.clusters.test_app_wrappers import backs_off, is_sent
-from tests.unit.clusters.test_bare_members import deployment
 
 __all__ = ["plane"]
 WRAPPER = AppWrapperSettings(trust_unstamped=True)
-SETTINGS = ClusterSettings(probe_seconds=1, app_wrappers="everywhere", app_wrapper_namespaces="any")
-
-
-@asynccontextmanager
-async def remote(plane: ControlPlane) -> AsyncIterator[Cluster]:
-    transport = kubeconfig.load(plane.kubeconfig)
-    cluster = RemoteCluster(Client(transport))
-    try:
-        yield cluster
-    finally:
-        await cluster.stop()
-        await transport.close()
+SETTINGS = ClusterSettings(
+    probe_seconds=1, app_wrappers="everywhere", app_wrapper_namespaces="any", trust_unstamped=True
+)
 
 
 async def become_hub(hub: Cluster, **members: Path) -> None:
@@ -98,32 +82,3 @@ async def test_a_real_server_gives_app_wrappers_to_two_clusters_and_the_third_wa
         for name in ("two", "three"):
             await hub.client.delete(kinds.APP_WRAPPER, name, "default")
             await hub.until_gone(kinds.APP_WRAPPER, name)
-
-
-@pytest.mark.not_at_rest("nothing that decides runs in the member, and the hub has no nodes")
-async def test_a_real_server_without_shoal_runs_what_an_app_wrapper_wraps(
-    full_control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    """Kubernetes with its own controllers and scheduler and simulated nodes; nothing of ours."""
-    bare = full_control_plane
-    async with AsyncExitStack() as stack:
-        hub, _ = await stack.enter_async_context(embedded(tmp_path))
-        there = await stack.enter_async_context(remote(bare))
-        await become_hub(hub, bare=bare.kubeconfig)
-        made = app_wrapper(
-            "mixed", config_map("cfg"), job("train", cpu="1"), deployment("web", 2), pod("single", cpu="1")
-        )
-        await hub.create(kinds.APP_WRAPPER, made)
-        running = await hub.until(
-            kinds.APP_WRAPPER, "mixed", lambda one: (one.get("status") or {}).get("running", 0) >= 4
-        )
-        assert is_sent(running) and running["status"]["state"] == "Running"
-        assert (await there.get(kinds.DEPLOYMENT, "web"))["spec"]["replicas"] == 2
-        assert (await there.get(kinds.JOB, "train"))["spec"]["suspend"] is False
-        assert "schedulingGates" not in (await there.get(kinds.POD, "single"))["spec"]
-        assert await hub.names(kinds.JOB) == []
-        await hub.client.delete(kinds.APP_WRAPPER, "mixed", "default")
-        await hub.until_gone(kinds.APP_WRAPPER, "mixed")
-        for kind, name in ((kinds.JOB, "train"), (kinds.DEPLOYMENT, "web"), (kinds.CONFIG_MAP, "cfg")):
-            await there.until_gone(kind, name)
-        await there.until_gone(kinds.POD, "single")
