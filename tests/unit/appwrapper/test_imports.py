@@ -105,8 +105,16 @@ async def test_f336_an_imported_app_wrapper_starts_with_its_recorded_creators_ri
     assert not waiting["status"].get("canrun") and "creator" in waiting["status"]["message"]
 
 
-async def test_what_the_real_mcad_left_is_taken_over() -> None:
-    """From a dump of a cluster on which MCAD itself had dispatched two AppWrappers and held a third back."""
+def _owners_are_not_read(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: object, wrapper: object) -> None: ...
+
+    patch.setattr("shoal.controllers.appwrapper.reconciler.AppWrapperReconciler._follow_imported", nothing)
+
+
+@proven(without=_owners_are_not_read)
+async def test_f447_what_the_real_mcad_left_runs_on() -> None:
+    """F447: MCAD itself had dispatched two AppWrappers long ago, one through a Deployment, and held a third back; an
+    import record lists all. Holds: their pods are counted through their owners, none is requeued, the third starts."""
     dump = msgspec.json.decode((Path(__file__).parent / "mcad-dump.json").read_bytes())
     read = (kinds.NODE, kinds.APP_WRAPPER, kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.POD)
     async with running() as cluster:

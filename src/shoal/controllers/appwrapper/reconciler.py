@@ -10,8 +10,10 @@ import logging
 
 import msgspec
 
-from shoal.api.appwrapper import AppWrapper, dialect
+from shoal.api.appwrapper import AppWrapper, dialect, wrapped_items
+from shoal.api.codec import opened
 from shoal.api.kind import Kind
+from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import RefusedObject
@@ -117,6 +119,8 @@ class AppWrapperReconciler:
             return await self._run_elsewhere(kind, wrapper, record)
         if status.state in ("", "Pending"):
             return await self._go_on(kind, wrapper)
+        if self.context.shared.stamps.is_imported(wrapper.metadata.uid):
+            await self._follow_imported(wrapper)
         waits = [await self.follow.run(kind, wrapper), await self.dead_ends.look(wrapper.metadata.uid)]
         return min((wait for wait in waits if wait is not None), default=None)
 
@@ -276,7 +280,8 @@ class AppWrapperReconciler:
             objects = placed(wrapper, made, record, await self._placing())
         except BadInput as error:
             return await self._fail(kind, wrapper, RefusedObject(_name(wrapper), str(error), permanent=True))
-        await self._watch_kinds(objects)
+        for maker in await self._pod_makers(objects):
+            context.shared.watch(maker)
         refused = await context.objects.create(wrapper, objects)
         current = context.caches.wrapper_by_uid(wrapper.metadata.uid)
         if current is None or current.metadata.deletion_timestamp:
@@ -303,13 +308,16 @@ class AppWrapperReconciler:
         self._told_of_groups = True
         return msgspec.structs.replace(settings, pod_groups=False)
 
-    async def _watch_kinds(self, objects: list[dict[str, object]]) -> None:
-        """Objects that make pods stand between these and the gang: follow them."""
-        for obj in objects:
-            if templates(obj):
-                kind = await self.context.objects.kinds.kind_of(str(obj["apiVersion"]), str(obj["kind"]))
-                if kind is not None and kind.namespaced:
-                    self.context.shared.watch(kind)
+    async def _pod_makers(self, objects: list[Json]) -> list[Kind]:
+        """Kinds of those objects that make pods: they stand between these and the gang."""
+        makers = [(str(obj["apiVersion"]), str(obj["kind"])) for obj in objects if templates(obj)]
+        found = [await self.context.objects.kinds.kind_of(*maker) for maker in dict.fromkeys(makers)]
+        return [kind for kind in found if kind is not None and kind.namespaced]
+
+    async def _follow_imported(self, wrapper: AppWrapper) -> None:
+        """Pods that were made for another controller carry no mark of ours: only their owners say whose they are."""
+        for kind in await self._pod_makers([opened(item.generic_template) for item in wrapped_items(wrapper)]):
+            await self.context.shared.follow(kind)
 
     async def _refused(
         self, kind: Kind, wrapper: AppWrapper, record: admissions.StoredAdmission, refused: list[RefusedObject]

@@ -10,11 +10,9 @@ import copy
 
 import msgspec
 
+from shoal.api.labels import GATED
 from shoal.api.meta import Json
 from shoal.controllers.demand.reading import mapping
-
-GATE = "shoal.dev/hub"
-"""Scheduling gate of a pod that its hub has not released yet."""
 
 _SUSPENDED = {
     ("batch", "Job"): ("spec", "suspend"),
@@ -54,7 +52,7 @@ def stopped(obj: Json) -> Stopped | None:
     spec = mapping(obj.get("spec"))
     if kind == ("", "Pod"):
         gates = list(spec.get("schedulingGates") or ())
-        made = {**obj, "spec": {**spec, "schedulingGates": [*gates, {"name": GATE}]}}
+        made = {**obj, "spec": {**spec, "schedulingGates": [*gates, {"name": GATED}]}}
         return Stopped(made, {"spec": {"schedulingGates": gates or None}})
     if kind in _REPLICATED:
         wanted = spec.get("replicas")

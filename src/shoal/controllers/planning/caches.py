@@ -110,6 +110,12 @@ class SharedCaches:
         cache.subscribe(lambda change: self._between_changed(kind, change))
         self._tasks.create_task(cache.run())
 
+    async def follow(self, kind: Kind) -> None:
+        """Watch this kind, too, until it was read once, or cannot be read."""
+        self.watch(kind)
+        if kind in self.between:
+            await self._awaited.known([self.between[kind]])
+
     async def synced(self) -> None:
         """Until everything that a decision depends on was read once. Kinds that are not installed do not hold us up."""
         await asyncio.gather(self.nodes.synced.wait(), self.pods.synced.wait())
