@@ -10,7 +10,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -471,12 +472,18 @@ async def _run(
     from shoal.kube.lease import Leadership
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
+
+    @asynccontextmanager
+    async def nearby() -> AsyncIterator[Client]:
+        async with reach(kubeconfig, context, None) as client:
+            yield Client(client.transport, manager="shoal")
+
     async with reach(kubeconfig, context, None) as client:
         client = Client(client.transport, manager="shoal", namespaces=watched)
         requests = client.transport.requests if isinstance(client.transport, HttpTransport) else {}
         health.add_metrics(lambda: request_samples(requests))
         health.review = None if open_metrics else ScrapeReview(client)
-        leadership = Leadership(client, "shoal-controller", namespace, identity)
+        leadership = Leadership(client, "shoal-controller", namespace, identity, nearby=nearby)
         readiness.stands_by(leadership)
         admission = None
         if webhooks:

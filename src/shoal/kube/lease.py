@@ -2,7 +2,8 @@
 
 A leader may write only until its own deadline, counted on the boot-time clock from before its last successful
 renewal was sent; others wait longer than that from when they saw the renewal. No two machines' clocks are ever
-compared. A leader that cannot renew stops writing first and is told afterwards.
+compared. A leader that cannot renew stops writing first and is told afterwards. Renewals go on in a thread of their own
+(`nearby`) while a long plan holds the event loop; a loop that stands still for too long is no leader any more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import msgspec
 from shoal.api.kinds import LEASE, NAMESPACE
 from shoal.api.meta import Json
 from shoal.api.times import micro_text
+from shoal.errors import ShoalError
+from shoal.kube.beside import beside
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeaseLost, NotFound
@@ -29,6 +32,8 @@ log = logging.getLogger(__name__)
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 STOP_LIMIT = 60.0
 """Seconds in which everything that led must have stopped."""
+STANDSTILL = 120.0
+"""Seconds after which a leader whose event loop did nothing is taken for dead, and its lease is not renewed."""
 
 
 class StillLeading(KubeError):
@@ -148,7 +153,9 @@ class Leadership:
         settings: LeaseSettings | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
+        nearby: Callable[[], AbstractAsyncContextManager[Client]] | None = None,
     ) -> None:
+        """`nearby` makes a client for another thread, in which the lease is then renewed."""
         self.identity = identity
         self.term: Term | None = None
         self.trouble: str | None = "the lease has not been read yet"
@@ -159,6 +166,8 @@ class Leadership:
         self._settings = settings or LeaseSettings()
         self._clock: Clock = clock or SystemClock()
         self._random = random or Random()
+        self._nearby = nearby
+        self._alive_at = 0.0
         self._seen: _Seen | None = None
 
     @property
@@ -183,7 +192,10 @@ class Leadership:
 
     async def _lead_until_lost(self, lead: Callable[[Term], Awaitable[None]], term: Term) -> None:
         work = asyncio.ensure_future(lead(term))
-        keeping = [asyncio.ensure_future(self._renew(term)), asyncio.ensure_future(self._until_overdue(term))]
+        keeping = [asyncio.ensure_future(self._keep(term)), asyncio.ensure_future(self._until_overdue(term))]
+        if self._nearby is not None:
+            self._alive_at = self._clock.monotonic()
+            keeping.append(asyncio.ensure_future(self._show_life()))
         try:
             await asyncio.wait({work, *keeping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -321,26 +333,55 @@ class Leadership:
 
     # --- keeping
 
-    async def _renew(self, term: Term) -> None:
-        """Renew in time, again and again; returns when another process holds the lease."""
+    async def _keep(self, term: Term) -> None:
+        if self._nearby is None:
+            await self._renew(term, self._client)
+        else:
+            await beside(lambda: self._renew_beside(term), "lease")
+
+    async def _renew_beside(self, term: Term) -> None:
+        """In the other thread, with a client of its own."""
+        assert self._nearby is not None
+        while True:
+            try:
+                async with self._nearby() as client:
+                    await self._renew(term, client)
+                    return
+            except ShoalError as error:
+                log.warning("lease %s has no client for its renewals (%.1f s left): %s", self._name, term.left, error)
+            await self._clock.sleep(self._settings.duration * 0.1)
+
+    async def _show_life(self) -> None:
+        while True:
+            self._alive_at = self._clock.monotonic()
+            await self._clock.sleep(self._settings.duration * 0.1)
+
+    def _stands_still(self) -> bool:
+        return self._nearby is not None and self._clock.monotonic() - self._alive_at > STANDSTILL
+
+    async def _renew(self, term: Term, client: Client) -> None:
+        """Renew in time, again and again; returns when another process holds the lease, or should."""
         while True:
             await self._clock.sleep(self._settings.duration * 0.2)
+            if self._stands_still():
+                log.error("lease %s is not renewed: %s did nothing for %.0f s", self._name, self.identity, STANDSTILL)
+                return
             try:
-                if not await self._renew_once(term):
+                if not await self._renew_once(term, client):
                     log.warning("%s lost lease %s to another holder", self.identity, self._name)
                     return
             except KubeError as error:
                 log.warning("lease %s was not renewed (%.1f s left): %s", self._name, term.left, error)
 
-    async def _renew_once(self, term: Term) -> bool:
-        lease = await self._client.get(LEASE, self._name, self._namespace)
+    async def _renew_once(self, term: Term, client: Client) -> bool:
+        lease = await client.get(LEASE, self._name, self._namespace)
         spec = lease.get("spec") or {}
         if spec.get("holderIdentity") != self.identity or spec.get("leaseTransitions") != term.number:
             return False
         term.check()
         sent = self._clock.monotonic()
         lease["spec"] = {**spec, "renewTime": micro_text(self._clock.now())}
-        await self._client.update(LEASE, lease, self._name, self._namespace)
+        await client.update(LEASE, lease, self._name, self._namespace)
         term.extend(sent + self._settings.hold)
         return True
 
