@@ -32,7 +32,8 @@ from tests.controlplane import build
 PORT = "metrics-port"
 COUNTS = "requests.json"
 """Files of a run's folder: where the subject serves its metrics, and what it asked for in the end."""
-ASK = 5.0
+ASK = (5.0, 30.0)
+"""Seconds between two looks at its metrics, at first and in the end: no more than a Prometheus would ask of it."""
 REQUESTS = re.compile(r'^shoal_requests_total\{resource="([^"]*)",verb="([^"]*)"\} (\S+)$', re.M)
 GENTLE = 60.0
 """Seconds that the runner has to write its records once it was asked to stop."""
@@ -174,12 +175,14 @@ def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
 
 
 def _keep_counts(folder: Path, over: threading.Event) -> None:
-    """What the subject's metrics say of its requests, as of a few seconds before its end."""
+    """What the subject's metrics say of its requests, as of half a minute before its end at most."""
     if not (folder / PORT).exists():
         return
     address = f"http://127.0.0.1:{(folder / PORT).read_text()}/metrics"
-    while not over.wait(ASK):
-        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=ASK) as answer:
+    pause, longest = ASK
+    while not over.wait(pause):
+        pause = min(longest, 1.5 * pause)
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=longest) as answer:
             found = REQUESTS.findall(answer.read().decode())
             counts = {f"{verb} {resource}": int(float(count)) for resource, verb, count in found}
             (folder / COUNTS).write_text(json.dumps(counts))
