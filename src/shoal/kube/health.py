@@ -7,6 +7,7 @@ metrics library is loaded with the first scrape and may be missing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -91,8 +92,20 @@ class HealthServer:
             self._registry = prometheus_client.CollectorRegistry()
             self._registry.register(_Collector(self._sources, self._families))
             prometheus_client.ProcessCollector(registry=self._registry)
-        body = prometheus_client.generate_latest(self._registry)
+        now = prometheus_client.CollectorRegistry()
+        now.register(_Collected(list(self._registry.collect())))
+        body = await asyncio.to_thread(prometheus_client.generate_latest, now)  # seconds of it with a thousand queues
         return web.Response(body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST})
+
+
+class _Collected:
+    """Families as they were at one moment, to be written out while the controller goes on."""
+
+    def __init__(self, families: list[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Any]:
+        return self._families
 
 
 class _Collector:
