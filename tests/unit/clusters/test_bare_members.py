@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
+from shoal.api.labels import GATED
 from shoal.api.meta import Json
-from shoal.controllers.demand import stopped as stopping
 from shoal.controllers.demand.stopped import Stopped, stopped
 from shoal.controllers.multicluster import bare_copies
 from shoal.controllers.multicluster.bare_copies import BareCopies
@@ -194,6 +194,6 @@ def test_how_kinds_are_born_stopped(obj: Json, path: tuple[str, ...], release: J
     found: Any = made.body
     for step in path:
         found = found[step]
-    assert not path or found in (True, 0, [{"name": stopping.GATE}])
+    assert not path or found in (True, 0, [{"name": GATED}])
     if path:
         assert made.body != obj
