@@ -32,6 +32,19 @@ MicroTime = Annotated[str, Rule(format="date-time")]
 CONTROLLER_NAME = "workload.codeflare.dev/appwrapper-controller"
 FINALIZER = "workload.codeflare.dev/finalizer"
 
+# --- of both dialects
+
+
+class PodSetInfo(Part):
+    """What a queue injects into one pod set's template at admission."""
+
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
+
+
 # --- v1beta1: wrapped objects under spec.resources
 
 
@@ -55,6 +68,8 @@ class GenericItem(Part):
     priority: Int32 = 0
     priority_slope: float = msgspec.field(default=0.0, name="priorityslope")
     metadata: OpaqueMap = ABSENT
+    pod_set_infos: tuple[PodSetInfo, ...] | None = None
+    """Ours: set where a queue of Kueue's dialect has let this AppWrapper start."""
 
 
 class LegacyItem(Part):
@@ -128,16 +143,6 @@ class PodSetPath(Part):
     path: Annotated[str, Rule(required=True, min_length=1)] = ""
     replicas: Annotated[Int32, Rule(minimum=0)] | None = None
     annotations: dict[str, str] | None = None
-
-
-class PodSetInfo(Part):
-    """What a queue injects into one pod set's template at admission."""
-
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    node_selector: dict[str, str] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
-    scheduling_gates: tuple[Named, ...] | None = None
 
 
 class Component(Part):

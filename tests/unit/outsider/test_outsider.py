@@ -186,6 +186,14 @@ def test_shipped_kinds_keep_the_contract(kind: Any) -> None:
     assert missing_from_job(kind, EXAMPLES[kind.kind.kind]) == []
 
 
+def test_an_appwrapper_of_mcad_keeps_the_contract() -> None:
+    """The same kind in its older dialect."""
+    wrapped = EXAMPLES["AppWrapper"]["spec"]["components"][0]["template"]
+    old = {**EXAMPLES["AppWrapper"], "spec": {"resources": {"GenericItems": [{"generictemplate": wrapped}]}}}
+    kind = next(one for one in ALL if one.kind.kind == "AppWrapper")
+    assert missing_from_job(kind, old) == []
+
+
 def test_a_group_of_pods_keeps_what_a_group_can() -> None:
     """Its pods cannot be gated again: to stop them is to delete them."""
     pods = [Pods().suspended(pod(name)) for name in ("one", "two")]

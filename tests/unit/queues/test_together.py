@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.appwrapper_rules import wraps_the_same
 from shoal.api.booking import BOOKING, BookedPods, Booking, written
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.api.times import parse_time, seconds_text
 from shoal.cli import why
-from shoal.controllers.appwrapper import AppWrapperSettings
+from shoal.controllers.appwrapper import AppWrapperSettings, facts, reconciler
 from shoal.controllers.planning.naming import discreet, in_plain_words
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.controllers.queues.facts import QueueFacts
@@ -170,6 +171,46 @@ async def test_an_appwrapper_with_a_queue_waits_for_that_queue(roomy: Cluster) -
         kinds.WORKLOAD, admitted["metadata"]["name"], lambda one: said(one, "QuotaReserved")[0] == "False"
     )
     assert said(off, "Evicted")[1] == "Deactivated"
+
+
+def in_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "is_queued_here", lambda wrapper: True)
+    monkeypatch.setattr(reconciler, "is_queued_here", lambda wrapper: True)
+
+
+@proven(without=in_its_own_line)
+async def test_f750_an_appwrapper_of_mcad_with_a_queue_starts_when_its_queue_says_so(roomy: Cluster) -> None:
+    """F750: a v1beta1 AppWrapper names a queue, and its own line has room. Holds: it starts with the queue's quota and
+    flavor, stops with its eviction, and its creator stays the user that answers for what it wraps."""
+    made = await roomy.create(kinds.APP_WRAPPER, old_wrapper("large", "200"))
+    name = name_of(made, "AppWrapper", "workload.codeflare.dev")
+    refused = await roomy.until(kinds.WORKLOAD, name, lambda one: bool(condition(one, "QuotaReserved")))
+    assert said(refused, "QuotaReserved")[1] == "ExceedsMaxQuota"
+    made = await roomy.create(kinds.APP_WRAPPER, old_wrapper("small", "2"))
+    name = name_of(made, "AppWrapper", "workload.codeflare.dev")
+    await roomy.until(kinds.WORKLOAD, name, true("Admitted"))
+    started = await roomy.until(kinds.POD, "small", lambda one: True)
+    assert started["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "small-0"
+    running = await roomy.until(kinds.APP_WRAPPER, "small", dispatched)
+    assert running["spec"]["suspend"] is False
+    assert wraps_the_same(running, made)  # else the controller would answer for it
+    await roomy.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    await roomy.until_gone(kinds.POD, "small")
+    off = await roomy.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    assert said(off, "Evicted")[1] == "Deactivated"
+    await roomy.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": True}})
+    await roomy.until(kinds.POD, "small", lambda one: True)
+    assert "status" not in (await roomy.get(kinds.APP_WRAPPER, "large"))
+
+
+def old_wrapper(name: str, cpu: str) -> Json:
+    """Of MCAD's dialect, around one pod, with a queue."""
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+    body = app_wrapper(name, pod)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "user-queue"}
+    body["spec"]["suspend"] = True  # as admission makes it
+    return body
 
 
 def counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect
+from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect, wrapped_items
 from shoal.api.gang import SUPPLY
 from shoal.api.labels import GATED, KUEUE_QUEUE
 from shoal.api.times import parse_time
@@ -179,8 +179,21 @@ def is_managed_here(wrapper: AppWrapper) -> bool:
 
 
 def is_queued_here(wrapper: AppWrapper) -> bool:
-    """False for a v1beta2 AppWrapper that a queue of the other dialect starts and stops."""
-    return not (wrapper.metadata.labels or {}).get(KUEUE_QUEUE)
+    """False for an AppWrapper that a queue of the other dialect starts and stops: in v1beta1 one that is suspended, or
+    that such a queue has started. One that no such queue looks after waits in its own line, label or not."""
+    if not (wrapper.metadata.labels or {}).get(KUEUE_QUEUE):
+        return True
+    return dialect(wrapper) == "v1beta1" and not wrapper.spec.suspend and not is_released(wrapper)
+
+
+def is_released(wrapper: AppWrapper) -> bool:
+    """Of v1beta1: has its queue said what its pod sets were given?"""
+    return any(item.pod_set_infos is not None for item in wrapped_items(wrapper))
+
+
+def is_suspended(wrapper: AppWrapper) -> bool:
+    """Of v1beta1: held by a queue. MCAD itself knows no `suspend`."""
+    return wrapper.spec.suspend and not is_queued_here(wrapper)
 
 
 def is_gated(wrapper: AppWrapper) -> bool:
@@ -207,6 +220,8 @@ def _state(wrapper: AppWrapper, record: StoredAdmission, now: int) -> State:
         return "admitted"
     if statuses.is_stopping(status):
         return "stopping"
+    if not is_queued_here(wrapper):
+        return "held" if wrapper.spec.suspend else "admitted"  # its own queue said yes
     return "held" if record.resume_at > now or is_gated(wrapper) else "waiting"
 
 

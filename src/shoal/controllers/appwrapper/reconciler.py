@@ -17,7 +17,14 @@ from shoal.api.meta import Json
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper.context import SECOND, WrapperContext
 from shoal.controllers.appwrapper.dispatch import RefusedObject
-from shoal.controllers.appwrapper.facts import NEITHER, admission_of, is_bound_whole, is_gated
+from shoal.controllers.appwrapper.facts import (
+    NEITHER,
+    admission_of,
+    is_bound_whole,
+    is_gated,
+    is_queued_here,
+    is_suspended,
+)
 from shoal.controllers.appwrapper.intake import Address
 from shoal.controllers.appwrapper.quota import missing_labels
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
@@ -60,7 +67,8 @@ REMOVE_AGAIN = (0.03, 0.1, 0.3, 1.0, 1.0, 2.0, 5.0)
 VICTIMS_FIRST = 1.0
 STEP_ASIDE = 1.0
 """For so long a gang whose pods did not come up leaves the room it had to others, at most."""
-NO_SETBACK = ("SpecChanged", REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED)
+SUSPENDED = "Suspended"
+NO_SETBACK = ("SpecChanged", SUSPENDED, REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED)
 """Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
@@ -112,6 +120,8 @@ class AppWrapperReconciler:
             return await self._clean(kind, wrapper)
         if statuses.is_stopping(status):
             return await self._take_back(kind, wrapper)
+        if status.can_run and is_suspended(wrapper):
+            return await self._call_off(kind, wrapper, SUSPENDED, "Its queue stopped it.")
         if not status.can_run:
             return await self._wait(kind, wrapper) if not is_gated(wrapper) else None
         record = admissions.read(status.admission)
@@ -181,6 +191,8 @@ class AppWrapperReconciler:
         if strays:  # a create of an earlier start that arrived late
             await context.objects.remove_these(wrapper, strays)
             return CREATE_AGAIN
+        if not is_queued_here(wrapper):
+            return await self._as_its_queue_says(kind, wrapper)
         told = context.planning.engine.gang(key)
         overtaken = context.decisions.is_overtaken(key, uid)
         if overtaken:
@@ -198,6 +210,16 @@ class AppWrapperReconciler:
                 return VICTIMS_FIRST  # the gang that makes way wakes us; this is for a write that does not get through
             return await self._admit(kind, wrapper, admit)
         return await self.messages.publish(kind, wrapper)
+
+    async def _as_its_queue_says(self, kind: Kind, wrapper: AppWrapper) -> float | None:
+        """Quota and room are its queue's to give: it starts once that has, and does not stand in this line."""
+        if wrapper.spec.suspend:
+            return None
+        unknown = self.context.facts.unstamped(wrapper)
+        if unknown:
+            self.context.tell_people(wrapper, "Warning", "CreatorUnknown", unknown)
+            return None
+        return await self._admit(kind, wrapper, Admit(gang=gang_key(wrapper), uid=wrapper.metadata.uid))
 
     async def _admit(self, kind: Kind, wrapper: AppWrapper, admit: Admit) -> float | None:
         """The decision becomes true when it is stored. If the object changed meanwhile, it is void and made again."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api import gang
-from shoal.api.appwrapper import AppWrapper, GenericItem, wrapped_items
-from shoal.api.codec import opened
+from shoal.api.appwrapper import AppWrapper, GenericItem, PodSetInfo, wrapped_items
+from shoal.api.codec import opened, plain
 from shoal.api.meta import Json
-from shoal.controllers.demand.app_wrapper import gang_size
+from shoal.controllers.demand.app_wrapper import gang_size, queued_templates
 from shoal.controllers.demand.templates import Path, templates
 from shoal.errors import BadInput
 
@@ -128,7 +128,15 @@ def _object(wrapper: AppWrapper, item: GenericItem, marks: dict[str, str]) -> Js
     for template in templates(made):
         if template.path and template.is_inside:
             made = changed_at(made, template.path, lambda content: _template(content, own, marks))
-    return _merged_template_labels(made, labels)
+    return _with_infos(_merged_template_labels(made, labels), item.pod_set_infos or (), own, marks)
+
+
+def _with_infos(obj: Json, infos: tuple[PodSetInfo, ...], own: dict[str, str], marks: dict[str, str]) -> Json:
+    """With what a queue gave to each pod set of the object, in the order of its templates."""
+    for template, info in zip(queued_templates(obj), infos, strict=False):
+        if template.is_inside:
+            obj = changed_at(obj, template.path, lambda content, info=info: with_info(content, own, marks, info))
+    return obj
 
 
 def _template(content: Json, own: dict[str, str], marks: dict[str, str]) -> Json:
@@ -150,6 +158,31 @@ def _merged_template_labels(obj: Json, labels: dict[str, str]) -> Json:
         return obj
     merged: Json = changed_at(obj, ("spec", "template", "metadata", "labels"), lambda known: {**known, **labels})
     return merged
+
+
+def with_info(content: Json, own: dict[str, str], marks: dict[str, str], info: PodSetInfo) -> Json:
+    """A pod template with our labels and marks and what a queue's admission adds. Raises BadInput where that
+    contradicts it."""
+    metadata, spec = dict(content.get("metadata") or {}), dict(content.get("spec") or {})
+    labels = merged_texts(without_reserved(metadata.get("labels")), {**own, **(info.labels or {})}, "label")
+    annotations = merged_texts(marked(metadata.get("annotations"), marks), info.annotations or {}, "annotation")
+    metadata.update(labels=labels, annotations=annotations)
+    if info.node_selector:
+        spec["nodeSelector"] = merged_texts(spec.get("nodeSelector") or {}, info.node_selector, "node selector")
+    if info.tolerations:
+        spec["tolerations"] = [*(spec.get("tolerations") or []), *plain(info.tolerations)]
+    if info.scheduling_gates:
+        known = {gate.get("name") for gate in spec.get("schedulingGates") or []}
+        fresh = [{"name": gate.name} for gate in info.scheduling_gates if gate.name not in known]
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), *fresh]
+    return {**content, "metadata": metadata, "spec": spec}
+
+
+def merged_texts(known: dict[str, Any], more: dict[str, str], what: str) -> dict[str, Any]:
+    for name, value in more.items():
+        if known.get(name, value) != value:
+            raise BadInput(f"conflict: {what} {name} is {known[name]!r} in the template and should become {value!r}")
+    return {**known, **more}
 
 
 def marks_of(wrapper: AppWrapper, size: int) -> dict[str, str]:

@@ -90,7 +90,7 @@ def component_templates(component: Component) -> list[Template]:
     """Where a component's pods are described. Raises BadInput for a path that leads nowhere."""
     template = opened(component.template)
     if not component.pod_sets:
-        return [found for found in templates(template) if not _is_beside(found)]
+        return queued_templates(template)
     found = []
     roles = {one.path: one.role for one in templates(template)}
     for declared in component.pod_sets:
@@ -101,6 +101,12 @@ def component_templates(component: Component) -> list[Template]:
         path = tuple(steps(declared.path))
         found.append(Template(path, count, content, role=roles.get(path, "")))
     return found
+
+
+def queued_templates(obj: Json) -> list[Template]:
+    """Pod templates of an object that a v1beta1 AppWrapper wraps, as a queue counts them: as those of a component that
+    declares none."""
+    return [found for found in templates(obj) if not _is_beside(found)]
 
 
 def _check_declared(component: Component) -> None:

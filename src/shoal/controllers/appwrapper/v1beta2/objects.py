@@ -6,10 +6,8 @@ and fails the start; nothing of the user's is overwritten.
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.api.appwrapper import AppWrapper, Component, PodSetInfo
-from shoal.api.codec import opened, plain
+from shoal.api.codec import opened
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper.wrapped import (
     SERVER_OWNED,
@@ -17,7 +15,9 @@ from shoal.controllers.appwrapper.wrapped import (
     fixed_name,
     marked,
     marks_of,
+    merged_texts,
     owner_reference,
+    with_info,
     without_reserved,
 )
 from shoal.controllers.demand.app_wrapper import component_templates, gang_size
@@ -63,7 +63,7 @@ def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[s
     metadata.update(
         name=name,
         namespace=namespace,
-        labels=_merged(without_reserved(metadata.get("labels")), own, "label"),
+        labels=merged_texts(without_reserved(metadata.get("labels")), own, "label"),
         annotations=marked(metadata.get("annotations"), marks),
         ownerReferences=[owner_reference(wrapper)],
     )
@@ -76,29 +76,6 @@ def _object(wrapper: AppWrapper, component: Component, index: int, marks: dict[s
             made = changed_at(
                 made,
                 template.path,
-                lambda content, info=info: avoiding(_template(content, own, marks, info), health),
+                lambda content, info=info: avoiding(with_info(content, own, marks, info), health),
             )
     return made
-
-
-def _template(content: Json, own: dict[str, str], marks: dict[str, str], info: PodSetInfo) -> Json:
-    metadata, spec = dict(content.get("metadata") or {}), dict(content.get("spec") or {})
-    labels = _merged(without_reserved(metadata.get("labels")), {**own, **(info.labels or {})}, "label")
-    annotations = _merged(marked(metadata.get("annotations"), marks), info.annotations or {}, "annotation")
-    metadata.update(labels=labels, annotations=annotations)
-    if info.node_selector:
-        spec["nodeSelector"] = _merged(spec.get("nodeSelector") or {}, info.node_selector, "node selector")
-    if info.tolerations:
-        spec["tolerations"] = [*(spec.get("tolerations") or []), *plain(info.tolerations)]
-    if info.scheduling_gates:
-        known = {gate.get("name") for gate in spec.get("schedulingGates") or []}
-        fresh = [{"name": gate.name} for gate in info.scheduling_gates if gate.name not in known]
-        spec["schedulingGates"] = [*(spec.get("schedulingGates") or []), *fresh]
-    return {**content, "metadata": metadata, "spec": spec}
-
-
-def _merged(known: dict[str, Any], more: dict[str, str], what: str) -> dict[str, Any]:
-    for name, value in more.items():
-        if known.get(name, value) != value:
-            raise BadInput(f"conflict: {what} {name} is {known[name]!r} in the template and should become {value!r}")
-    return {**known, **more}
