@@ -47,6 +47,8 @@ def told(workload: Json) -> tuple[str, str] | None:
 def brief(reason: str) -> str:
     """Kueue's sentence of what is short of quota, for a table: `2 cpu, 2448Mi memory more needed in flavor main`. Its
     sums grow from pod set to pod set, so that the last of each is the whole. Any other reason is left as it is."""
+    if "more needed" not in reason:
+        return reason
     found: dict[tuple[str, str], str] = {}
     for match in _MORE_NEEDED.finditer(reason):
         found[match["flavor"], match["resource"]] = match["amount"]

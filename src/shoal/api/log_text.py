@@ -27,6 +27,9 @@ def in_one_line(text: str) -> str:
 
 def headline(text: str, longest: int = LONGEST_LINE) -> str:
     """The first line, without the log that follows it."""
+    if text.isprintable() and "(truncated to " not in text.lower():  # one plain line, as nearly all are
+        plain = text.strip()
+        return plain if len(plain) <= longest else plain[: longest - 1] + "…"
     before = _LOG_FOLLOWS.split(without_codes(text).strip(), maxsplit=1)[0]
     line = next((one.strip() for one in before.split("\n") if one.strip()), "")
     return line if len(line) <= longest else line[: longest - 1] + "…"

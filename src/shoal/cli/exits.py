@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from shoal.sdk.following import GangView
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.sdk.following import GangView
 
 DONE = 0
 ERROR = 1

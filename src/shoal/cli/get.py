@@ -5,7 +5,6 @@ Everything is read with the asker's rights, and printed as it is stored.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from shoal.cli import show, telling
 from shoal.cli.reach import cluster_options, namespace_options, reach
 from shoal.errors import BadInput
 from shoal.kube.clock import SystemClock
-from shoal.sdk import places
 from shoal.sdk.rows import Listing, changes, listing
 
 WHAT = {"gangs": "gangs", "gang": "gangs", "queues": "queues", "queue": "queues", "nodes": "nodes", "node": "nodes",
@@ -149,13 +147,17 @@ def print_form(rows: list[dict[str, Any]], output: str, names: list[str]) -> Non
 
 def terminal_width() -> int:
     """0: no terminal, nothing is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if not sys.stdout.isatty():
+        return 0
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _reason(row: dict[str, Any], now: int) -> str:
     """Of what has ended, also when. A message's first line alone: what follows is the end of a log."""
     ended = f"ended {show.age(parse_time(row['ended']), now)} ago" if row.get("ended") else ""
-    return show.sized("; ".join(part for part in (ended, row["reason"]) if part))
+    return show.sized(f"{ended}; {row['reason']}" if ended and row["reason"] else ended or row["reason"])
 
 
 async def _gather(namespace: str | None, selector: str, where: tuple[Any, ...]) -> Listing:
@@ -188,6 +190,8 @@ async def _other(what: str, namespace: str | None, where: tuple[Any, ...]) -> li
         from shoal.cli.clusters import member_rows
 
         return await member_rows(where)
+    from shoal.sdk import places
+
     async with reach(*where) as client:
         match what:
             case "queues":

@@ -19,12 +19,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 def harmless(text: str) -> str:
     """The text with control characters made visible."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return text if text.isprintable() else _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def sized(text: str) -> str:
     """The text with amounts of memory in the unit of their size: `2G` for `1953125Ki`, `1.2Gi` for `1293722Ki`."""
-    return _KIBIBYTES.sub(lambda match: _sized(int(match[1]) * 1024), text)
+    return text if "Ki" not in text else _KIBIBYTES.sub(lambda match: _sized(int(match[1]) * 1024), text)
 
 
 def _sized(size: int) -> str:
@@ -39,17 +39,19 @@ def _sized(size: int) -> str:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True, width: int = 0) -> None:
     """Columns as wide as their content, three spaces apart; each line cut to `width`, where one is given."""
-    for line in table_lines(headings, rows, headers=headers):
-        click.echo(cut(line, width))
+    if lines := table_lines(headings, rows, headers=headers):
+        click.echo("\n".join(cut(line, width) for line in lines))
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True) -> list[str]:
-    clean = [[harmless(cell).replace("\n", " ") for cell in row] for row in rows]
-    widths = [max([len(heading), *(len(row[index]) for row in clean)]) for index, heading in enumerate(headings)]
-    return [
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [*([list(headings)] if headers else []), *clean]
-    ]
+    clean = [[_cell(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *clean, strict=True)]
+    line = "   ".join(f"{{:<{width}}}" for width in widths).format
+    return [line(*row).rstrip() for row in ([headings, *clean] if headers else clean)]
+
+
+def _cell(text: str) -> str:
+    return text if text.isprintable() else harmless(text).replace("\n", " ")
 
 
 def cut(line: str, width: int) -> str:

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,12 +18,13 @@ from shoal.api.kind import Kind
 from shoal.api.log_text import headline
 from shoal.api.meta import Json
 from shoal.cli import exits, show
-from shoal.kube.client import Client
 from shoal.sdk import gangs
 from shoal.sdk.connecting import ClusterChoice, default_namespace
-from shoal.sdk.explaining import find, searched_kinds
-from shoal.sdk.following import GangView
-from shoal.sdk.logs import LogSource
+
+if TYPE_CHECKING:
+    from shoal.kube.client import Client
+    from shoal.sdk.following import GangView
+    from shoal.sdk.logs import LogSource
 
 T = TypeVar("T")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
@@ -31,6 +32,8 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 
 async def gang(client: Client, text: str, namespace: str, *, all_kinds: bool = False) -> tuple[Kind, Json]:
     """The gang that `[KIND/]NAME` means; with `all_kinds` also a pod, a JobSet, or anything else that can wait."""
+    from shoal.sdk.explaining import find, searched_kinds
+
     word, _, name = text.rpartition("/")
     searched = await searched_kinds(client, word, namespace, all_kinds=all_kinds)
     return await find(client, searched, name, namespace)
@@ -88,8 +91,16 @@ def run(work: Coroutine[Any, Any, T], detached: Callable[[], str] | None = None)
     """Run until done. Ctrl-C leaves the gang alone, says how to come back, and ends with code 130."""
     import asyncio
 
+    done: list[T] = []
+
+    async def kept() -> None:
+        """Not as the task's own result: at its end asyncio asks the signal module about a handler that holds the task,
+        and that prints all of it into an error that is thrown away."""
+        done.append(await work)
+
     try:
-        return asyncio.run(work)
+        asyncio.run(kept())
+        return done[0]
     except KeyboardInterrupt:
         said = detached() if detached is not None else ""
         if said:

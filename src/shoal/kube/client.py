@@ -6,9 +6,11 @@ Thin on purpose: one method per verb, typed errors, bytes decoded by msgspec int
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import msgspec
 
@@ -47,6 +49,13 @@ class RawList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class DecodedList(msgspec.Struct, Generic[T], frozen=True):
+    """A list for a caller that wants all of it or none."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
 class WatchEvent(msgspec.Struct, frozen=True):
     """`type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; `object` is still bytes."""
 
@@ -55,6 +64,10 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 _list_decoder = msgspec.json.Decoder(RawList)
+_FIRST_TOKEN = re.compile(
+    rb'\{"kind":"[A-Za-z]*","apiVersion":"[^"\\]*","metadata":\{"resourceVersion":"\d*","continue":"([^"\\]+)"'
+)
+"""Where the next page begins, of a server that says so before the items; others say it after them."""
 _event_decoder = msgspec.json.Decoder(WatchEvent)
 
 
@@ -133,9 +146,8 @@ class Client:
             resourceVersionMatch=resource_version_match,
         )
         query.update(_query(**{"continue": continue_}))
-        answer = await self.request(
-            "GET", kind.path(namespace), query=query, accept=_METADATA_ONLY if metadata_only else "application/json"
-        )
+        accept = _METADATA_ONLY if metadata_only else "application/json"
+        answer = await self.request("GET", kind.path(namespace), query=query, accept=accept)
         return _list_decoder.decode(answer.body)
 
     async def list(
@@ -149,20 +161,30 @@ class Client:
     ) -> list[Any]:
         """All items, decoded; pages followed. For caches use `list_raw`."""
         items: list[Any] = []
-        continue_ = ""
-        while True:
-            page = await self.list_raw(
-                kind,
-                namespace,
-                label_selector=label_selector,
-                field_selector=field_selector,
-                limit=500,
-                continue_=continue_,
+        decoder: msgspec.json.Decoder[DecodedList[Any]] = msgspec.json.Decoder(DecodedList[type])
+
+        query = _query(labelSelector=label_selector, fieldSelector=field_selector, limit="500")
+
+        def asked(continue_: str) -> asyncio.Future[Response]:
+            return asyncio.ensure_future(
+                self.request("GET", kind.path(namespace), query={**query, **_query(**{"continue": continue_})})
             )
-            items += [msgspec.json.decode(item, type=type) for item in page.items or ()]
-            continue_ = page.metadata.continue_
-            if not continue_:
-                return items
+
+        following: asyncio.Future[Response] | None = asked("")
+        try:
+            while following is not None:
+                body = (await following).body
+                if token := _FIRST_TOKEN.match(body):  # the next page comes while this one is decoded
+                    following = asked(token[1].decode())
+                    await asyncio.sleep(0)
+                page = decoder.decode(body)
+                items += page.items or ()
+                if not token:
+                    following = asked(page.metadata.continue_) if page.metadata.continue_ else None
+        finally:
+            if following is not None:
+                following.cancel()
+        return items
 
     async def watch(
         self,

@@ -56,6 +56,8 @@ class HttpTransport:
         self._address = _address(self.server)
         self._tls = tls
         self._token = token
+        self._packs = not _is_loopback(self._address.hostname or "")
+        """Answers are asked for packed: on the way to this machine itself that costs more than it saves."""
         self._fixed_headers = {"host": self._address.netloc, "user-agent": AGENT, **_lowered(headers or {})}
         self._server_name = server_name
         self._most = most
@@ -85,7 +87,7 @@ class HttpTransport:
             raise self._broken(request, error) from error
 
     async def _once(self, request: Request, timeout: float | None) -> Response:
-        head = await self._head(request, compressed=request.method == "GET")
+        head = await self._head(request, compressed=self._packs and request.method == "GET")
         self.requests[request.method, resource_of(request.path)] += 1
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         connection = await self._connection(until)
@@ -274,6 +276,10 @@ def _plain(answer: Answer, most: int) -> bytes:
     if not unpacked.eof:
         raise Cut("its answer cannot be unpacked: it is incomplete", begun=True)
     return plain
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _address(server: str) -> SplitResult:

@@ -11,6 +11,7 @@ from shoal.api.labels import RAY_CLUSTER_NAME
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
+from shoal.sdk.listed import Listed
 
 KINDS = (kinds.RAY_JOB, kinds.RAY_CLUSTER)
 
@@ -21,7 +22,7 @@ async def pods(client: Client, namespace: str | None, cluster: str = "") -> dict
     found: dict[tuple[str, str], list[Json]] = {}
     try:
         listed = await client.list(
-            kinds.POD, namespace, label_selector=f"{RAY_CLUSTER_NAME}={cluster}" if cluster else ""
+            kinds.POD, namespace, label_selector=f"{RAY_CLUSTER_NAME}={cluster}" if cluster else "", type=Listed
         )
     except (Forbidden, NotFound):
         return {}

@@ -5,8 +5,9 @@ Shared by `shoal get` and `shoal why`. Reads what the controllers wrote, with th
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import msgspec
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
@@ -80,8 +81,8 @@ def given_cluster(wrapper: Json) -> str:
     another thing, and names none."""
     admission = status_of(wrapper).get("admission")
     try:
-        return str(json.loads(admission).get("cluster") or "") if isinstance(admission, str) else ""
-    except (ValueError, AttributeError):
+        return str(msgspec.json.decode(admission, type=dict).get("cluster") or "") if isinstance(admission, str) else ""
+    except msgspec.DecodeError:
         return ""
 
 

@@ -22,9 +22,12 @@ from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, KubeError, NotFound
 from shoal.sdk import alone, gangs, queued
+from shoal.sdk.listed import Listed
 
 PAUSE = 1.0
 """Between two looks at everything, in seconds."""
+AT_ONCE = 2
+"""Lists under way: each more is another connection to be secured, which takes longer than a short list."""
 LONGEST_PAUSE = 5.0
 """Without any news: pods are not watched."""
 
@@ -44,9 +47,17 @@ async def rows_of(client: Client, namespace: str | None, selector: str = "") -> 
 async def listing(client: Client, namespace: str | None, selector: str = "") -> Listing:
     """What the asker may list of it. Raises when that is nothing."""
     refusals: dict[Kind, Forbidden] = {}
-    held = await _listed(client, kinds.WORKLOAD, namespace, "", refusals)
-    every = (*gangs.KINDS, *gangs.QUEUED, *await queued.other_kinds(client, held))
-    found = await asyncio.gather(*(_listed(client, kind, namespace, selector, refusals) for kind in every))
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def listed(kind: Kind, selector: str) -> list[Json]:
+        async with slots:
+            return await _listed(client, kind, namespace, selector, refusals)
+
+    known = (*gangs.KINDS, *gangs.QUEUED)
+    held, *found = await asyncio.gather(listed(kinds.WORKLOAD, ""), *(listed(kind, selector) for kind in known))
+    others = await queued.other_kinds(client, held)
+    found += await asyncio.gather(*(listed(kind, selector) for kind in others))
+    every = (*known, *others)
     if all(kind in refusals for kind in every):
         error = refusals[every[0]]
         raise ShoalError(f"{error}; ask for that right, or name a namespace with -n") from error
@@ -110,7 +121,7 @@ async def _listed(
     every = kind in gangs.KINDS or kind == kinds.WORKLOAD
     labels = ",".join(filter(None, ("" if every else queued.QUEUE, selector)))
     try:
-        return await client.list(kind, namespace, label_selector=labels)
+        return await client.list(kind, namespace, label_selector=labels, type=Listed)
     except NotFound:
         return []
     except Forbidden as error:
@@ -137,23 +148,23 @@ def row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> dict[
         state, reason = held or queued.ran(workload)
         ended = queued.ended_at(workload)
     cluster = queued.cluster_of(workload) or queued.given_cluster(obj)
-    if held is None and not ended:
+    if pods and held is None and not ended:
         pending = headline(alone.why_pending(pods), gangs.LONGEST_REASON)
         reason = f"{reason}; {pending}" if pending and state == "Incomplete" else reason or pending
-    return {
-        "namespace": obj["metadata"].get("namespace", ""),
+    metadata = obj["metadata"]
+    made = {
+        "namespace": metadata.get("namespace", ""),
         "kind": kind.kind,
-        "name": obj["metadata"]["name"],
+        "name": metadata["name"],
         "state": state,
         "reason": reason,
-        "created": obj["metadata"]["creationTimestamp"],
-        "uid": obj["metadata"]["uid"],
+        "created": metadata["creationTimestamp"],
+        "uid": metadata["uid"],
         "resource": kind.group_kind.lower(),
-        **({"queue": queue} if (queue := queued.queue_of(obj)) else {}),
-        **({"priority": priority} if (priority := _priority(obj, workload)) else {}),
-        **({"cluster": cluster} if cluster else {}),
-        **({"ended": ended} if ended else {}),
     }
+    further = {"queue": queued.queue_of(obj), "priority": _priority(obj, workload), "cluster": cluster, "ended": ended}
+    made.update({name: value for name, value in further.items() if value})
+    return made
 
 
 def _priority(obj: Json, workload: Json | None) -> str:
