@@ -3,7 +3,8 @@
 The cluster is the one that `shoal up` puts together, on a database file, with simulated nodes and a clock that jumps
 where nothing is left to do. Users create ten gangs a second of three kinds and delete each a while after its end, one
 in ten before. Every so often what the process holds is measured. A day may also be waves of gangs with quiet between
-them, so that all of its timers pass in less than an hour of work.
+them, so that all of its timers pass in less than an hour of work, or be shared by several clusters, each of which has
+a whole day with its part of the gangs.
 """
 
 from __future__ import annotations
@@ -217,24 +218,44 @@ class Waves(msgspec.Struct, frozen=True):
     """Of a wave; fewer where the rest of the day would otherwise take longer than there is time for."""
     steady: int = 0
     """Waves that have all their gangs, whatever time they take."""
+    spread: bool = False
+    """Evenly, until the next wave begins."""
+
+    def arrivals(self, wave: int, size: int) -> Iterator[float]:
+        apart = self.every / size if self.spread else 1 / RATE
+        return (wave * self.every + number * apart for number in range(size))
 
 
 class Day:
     """Some seconds of it; `run` gives what was held, every `measured` seconds."""
 
     def __init__(
-        self, directory: Path, seconds: float, measured: float, *, waves: Waves | None = None, wall_limit: float = 1e9
+        self,
+        directory: Path,
+        seconds: float,
+        measured: float,
+        *,
+        waves: Waves | None = None,
+        wall_limit: float = 1e9,
+        first: int = 0,
+        nodes: int = 4,
     ) -> None:
-        """Without waves gangs come all the while. `wall_limit`: real seconds that all of it may take."""
+        """Without waves gangs come all the while. `wall_limit`: real seconds that all of it may take.
+
+        `first`: the number of the first gang, which other clusters of the same day do not have.
+        """
         self.home = Home("churn", directory)
         self.seconds, self.measured, self.wall_limit = seconds, measured, wall_limit
         self.waves = waves or Waves(seconds, round(seconds * RATE), steady=1)
         self.clock = SteppedClock()
         self.happens: list[tuple[float, Callable[[], None]]] = []
         """What becomes of the machine, and after how many seconds."""
+        self.first, self.nodes = first, nodes
         self.created = 0
-        self.ends: dict[str, str] = {}
-        """How each gang stood when its user deleted it."""
+        self.ends: Counter[str] = Counter()
+        """How gangs stood when their users deleted them; of those that were late only the number."""
+        self.late: list[str] = []
+        """Gangs that had not ended by then, and what they did instead."""
         self.held: list[Held] = []
         self.left: dict[str, int] = {}
         self.warnings: Counter[str] = Counter()
@@ -246,12 +267,8 @@ class Day:
             runner.run(self._live())
         return self.held
 
-    @property
-    def late(self) -> list[str]:
-        return sorted(name for name, end in self.ends.items() if end not in ("done", "deleted early"))
-
     async def _live(self) -> None:
-        nodes = tuple(parse_node("cpu=64,memory=256Gi,count=4", "simulated"))
+        nodes = tuple(parse_node(f"cpu=64,memory=256Gi,count={self.nodes}", "simulated"))
         settings = LocalSettings(nodes=nodes, runtime="simulated", sandbox="loopback", durability="normal")
         self.home.create()
         cluster = LocalCluster(self.home, settings, clock=self.clock)
@@ -264,6 +281,7 @@ class Day:
                 await create(cluster.client, kind, obj)
             await asyncio.gather(*(self._user(cluster.client, number) for number in ONE_OF_EACH))
             self.ends.clear()
+            self.late.clear()  # while the cluster itself begins, hours may pass
             await asyncio.sleep(QUIET)
             self._measure(cluster)
             await self._churn(cluster)
@@ -291,7 +309,7 @@ class Day:
                 if loop.time() - began >= next_look:
                     next_look += self.measured
                     self._measure(cluster)
-                users.create_task(self._user(cluster.client, self.created))
+                users.create_task(self._user(cluster.client, self.first + self.created))
                 self.created += 1
 
     def _arrivals(self) -> Iterator[float]:
@@ -304,7 +322,7 @@ class Day:
                 spent = time.monotonic() - began
                 affordable = (self.wall_limit - spent) / (count - wave) * self.created / spent
                 size = min(size, max(int(affordable), LEAST))
-            yield from (wave * waves.every + number / RATE for number in range(size))
+            yield from waves.arrivals(wave, size)
 
     async def _user(self, client: Client, number: int) -> None:
         """A user who creates a gang, and deletes it when it should have ended, or loses patience before."""
@@ -314,10 +332,11 @@ class Day:
         await create(client, kind, obj)
         hasty = chance.random() < 0.1
         await asyncio.sleep(chance.uniform(0, LIFE) if hasty else LIFE)
-        if hasty:
-            self.ends[name] = "deleted early"
-        else:
-            self.ends[name] = how_it_stands(await client.get(kind, name, "default"))
+        end = "deleted early" if hasty else how_it_stands(await client.get(kind, name, "default"))
+        if end not in ("done", "deleted early"):
+            self.late.append(f"{name}: {end}")
+            end = "late"
+        self.ends[end] += 1
         await client.delete(kind, name, "default", propagation="Background")
 
     def _measure(self, cluster: LocalCluster) -> None:

@@ -1,14 +1,16 @@
-"""A virtual day of churn on one machine, ten gangs a second in waves: memory, database and open files stay flat.
+"""A virtual day of churn on one machine, ten gangs a second: memory, database, objects and open files stay flat.
 
-All 864,000 gangs of a day would take ten hours of a core. The part has the whole day all the same: every timer, lease
-and time to live of 24 hours passes. Every ten minutes gangs come, ten a second, DAY_WAVE (200) of them, or as many as
-leave the part its DAY_MINUTES (50); in between everything must go. What a gang leaves behind is the slope of what is
-held.
+All 864,000 gangs of a day would take one core more than five hours. So DAY_CLUSTERS (1) clusters share them: each runs
+as a process of its own (DAY_SHARE, from 0 on, says which), has the whole day and its part of the ten gangs a second.
+One cluster alone has waves instead: every ten minutes gangs come, ten a second, DAY_WAVE (200) of them. Either way
+there are as many gangs as leave the part its DAY_MINUTES (50), from the third hour on; in between everything must go.
+What a gang leaves behind is the slope of what is held.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from statistics import linear_regression, mean
 
@@ -18,6 +20,8 @@ from tests.churn import RATE, Day, Waves
 
 MINUTES = float(os.environ.get("DAY_MINUTES", "50"))
 WAVE = max(int(os.environ.get("DAY_WAVE", "200")), 100)
+CLUSTERS = max(int(os.environ.get("DAY_CLUSTERS", "1")), 1)
+SHARE = int(os.environ.get("DAY_SHARE", "0"))
 HOUR = 3600.0
 DAY = 24 * HOUR
 EVERY = 600.0
@@ -28,11 +32,20 @@ MOST = {"memory": 0.05, "objects": 0.02, "stored": 0.02, "database": 0.1}
 """By what part of itself each may grow in a day, as a line through all measurements has it."""
 
 
+def the_day(directory: Path) -> Day:
+    steady = int(WARM / EVERY)
+    if CLUSTERS == 1:
+        return Day(directory, DAY, HOUR / 2, waves=Waves(EVERY, WAVE, steady), wall_limit=60 * MINUTES)
+    waves = Waves(EVERY, round(EVERY * RATE / CLUSTERS), steady, spread=True)
+    first = SHARE * round(RATE * DAY)
+    return Day(directory, DAY, HOUR / 2, waves=waves, wall_limit=60 * MINUTES, first=first, nodes=1)
+
+
 @pytest.mark.timeout(3550)
 def test_a_day_of_churn_leaves_the_process_as_it_was(tmp_path: Path) -> None:
-    waves = Waves(EVERY, WAVE, steady=int(WARM / EVERY))
-    day = Day(tmp_path, DAY, HOUR / 2, waves=waves, wall_limit=60 * MINUTES)
+    day, spent = the_day(tmp_path), time.process_time()
     held = day.run()
+    spent = time.process_time() - spent
     before, after = held[0], held[-1]
     settled = [one for one in held[1:-1] if one.at - before.at > WARM]
     times, gangs = [one.at for one in settled], settled[-1].gangs - settled[0].gangs
@@ -43,8 +56,11 @@ def test_a_day_of_churn_leaves_the_process_as_it_was(tmp_path: Path) -> None:
         grown[name] = a_day / mean(values)
         whole = a_day * RATE * DAY / max(gangs, 1)
         print(f"{name}: {mean(values):.0f}, {a_day:+.0f} in this day, {whole:+.0f} in one of {RATE * DAY:.0f} gangs")
-    print(f"{day.created} gangs in {(after.at - before.at) / HOUR:.2f} hours")
-    assert (len(day.ends), day.late, day.left) == (day.created, [], {})
+    hours, each = (after.at - before.at) / HOUR, 1000 * spent / max(day.created, 1)
+    share = f"share {SHARE} of {CLUSTERS}"
+    print(f"{share}: {day.created} gangs in {hours:.2f} hours, {spent:.0f} s CPU, {each:.1f} ms each")
+    print(f"ends: {dict(day.ends)}, late: {day.late[:3]}, left: {day.left}, open files {before.files} to {after.files}")
+    assert (day.ends.total(), day.late, day.left) == (day.created, [], {})
     assert after.at - before.at >= DAY - EVERY
     assert after.files <= before.files and after.tasks <= before.tasks
     assert {name: part for name, part in grown.items() if part > MOST[name]} == {}

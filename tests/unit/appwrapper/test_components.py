@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.api import kinds
@@ -39,7 +42,8 @@ def phase(name: str) -> Any:
 
 
 def conditions(obj: Json) -> dict[str, tuple[str, str]]:
-    return {one["type"]: (one["status"], one.get("reason", "")) for one in obj["status"].get("conditions") or ()}
+    told = obj.get("status", {}).get("conditions") or ()
+    return {one["type"]: (one["status"], one.get("reason", "")) for one in told}
 
 
 @pytest.fixture
@@ -68,6 +72,43 @@ async def test_from_creation_to_success(cluster: Cluster) -> None:
     await cluster.client.delete(AW, "gang", "default")
     await cluster.until_gone(AW, "gang")
     await cluster.until_gone(kinds.POD, "one")
+
+
+async def test_a_gang_with_room_is_written_once_for_each_step(cluster: Cluster) -> None:
+    """What is true for a moment only is not stored: that it waits, that its pods are not up yet, that it ends."""
+    told: list[Json] = []
+
+    async def follow() -> None:
+        async with aclosing(cluster.client.watch(AW, "default")) as events:
+            async for event in events:
+                told.append(msgspec.json.decode(event.object))
+
+    cluster.start(follow())
+    await cluster.create(AW, wrapper("gang", brief_pod("one")))
+    await cluster.until(AW, "gang", phase("Running"))
+    await set_pod(cluster, "one", "Running")
+    await cluster.until(AW, "gang", lambda one: conditions(one).get("PodsReady", ("",))[0] == "True")
+    await set_pod(cluster, "one", "Succeeded")
+    await cluster.until(AW, "gang", phase("Succeeded"))
+    await cluster.client.delete(AW, "gang", "default", propagation="Background")
+    await cluster.until_gone(AW, "gang")
+    await cluster.settled()
+    steps = [(one.get("status", {}).get("phase"), conditions(one).get("PodsReady")) for one in told]
+    assert [step for step, following in pairwise([*steps, None]) if step != following] == [
+        (None, None),
+        ("Resuming", ("False", "Resuming")),
+        ("Running", ("False", "Resuming")),
+        ("Running", ("True", "SufficientPodsReady")),
+        ("Succeeded", ("True", "SufficientPodsReady")),
+    ]
+
+
+async def test_pods_that_do_not_come_up_are_told_of_after_a_moment(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("gang", brief_pod("one")))
+    late = await cluster.until(
+        AW, "gang", lambda one: conditions(one).get("PodsReady") == ("False", "InsufficientPodsReady")
+    )
+    assert late["status"]["phase"] == "Running"
 
 
 async def test_one_that_others_keep_after_its_end_tells_that_nothing_is_left(cluster: Cluster) -> None:

@@ -179,7 +179,7 @@ class Objects:
             return True
         if there.metadata.deletion_timestamp:
             return False
-        return not await self._delete(kind, there)
+        return await self._delete(kind, there)
 
     async def _ours(self, wrapper: AppWrapper, name: Name) -> Object | None:
         """The wrapped object of that name, if it is there and ours."""
@@ -193,7 +193,7 @@ class Objects:
         return there if is_ours(there, wrapper) else None
 
     async def _delete(self, kind: Kind, obj: Object) -> bool:
-        """False when it was gone already."""
+        """True when it is gone with that, or was before. What may have made others is looked at again first."""
         metadata = obj.metadata
         body = {
             "metadata": {
@@ -203,7 +203,14 @@ class Objects:
                 "resourceVersion": metadata.resource_version,
             }
         }
-        return await self._writer.delete(kind, body, propagation="Background")
+        answer = await self._writer.end(kind, body, propagation="Background")
+        return answer is None or (kind == POD and _is_final(answer))
+
+
+def _is_final(answer: Json) -> bool:
+    """Did this answer to a delete end the pod? It is told as it was, with no grace left and no finalizer."""
+    metadata = answer.get("metadata") or {}
+    return metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
 
 
 def names_of(wrapper: AppWrapper) -> list[Name]:

@@ -159,7 +159,7 @@ class AppWrapperReconciler:
         self.follow.forget(wrapper.metadata.uid)
         self._removals.pop(wrapper.metadata.uid, None)
         self._left.discard(wrapper.metadata.uid)
-        if not admissions.read(wrapper.status.admission).objects:
+        if self.components.forget(wrapper.metadata.uid) or not admissions.read(wrapper.status.admission).objects:
             return False
         self._deleted[address] = wrapper
         return True

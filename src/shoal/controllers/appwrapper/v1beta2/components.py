@@ -40,6 +40,8 @@ from shoal.kube.errors import Conflict, NotFound, ServerError, Unknown
 RETRY = 1.0
 LOOK_AGAIN = 5.0
 READY_AGAIN = 60.0
+FIRST_TOLD = 2.0
+"""Seconds after its objects were made from which on it is told that not all of its pods are up."""
 NOT_FINAL = frozenset({"RayCluster", "RayJob", "RayService"})
 """Kinds whose "failed" may pass."""
 
@@ -48,6 +50,14 @@ class Components:
     def __init__(self, context: WrapperContext, messages: Messages) -> None:
         self.context = context
         self.messages = messages
+        self._emptied: set[str] = set()
+        """UIDs of AppWrappers that are being deleted, and of whose objects none is left."""
+
+    def forget(self, uid: str) -> bool:
+        """This AppWrapper is gone; True when its objects were seen to be gone before it."""
+        emptied = uid in self._emptied
+        self._emptied.discard(uid)
+        return emptied
 
     async def reconcile(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         if not is_managed_here(wrapper):
@@ -56,10 +66,10 @@ class Components:
             return await self._terminate(kind, wrapper)
         patience = patience_of(wrapper, self.context.settings.patience)
         match wrapper.status.phase:
-            case "":
+            case "" if not self._is_admitted(wrapper):
                 await self._store(kind, wrapper, phases.suspended(wrapper))
                 return 0.0
-            case "Suspended":
+            case "" | "Suspended":
                 return await self._suspended(kind, wrapper)
             case "Resuming":
                 return await self._resume(kind, wrapper, patience)
@@ -76,6 +86,16 @@ class Components:
         return None
 
     # --- waiting and starting
+
+    def _is_admitted(self, wrapper: AppWrapper) -> bool:
+        """May it start at once? Then its first status tells that, and no other comes before it."""
+        context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
+        if wrapper.spec.suspend or not is_queued_here(wrapper) or context.decisions.is_overtaken(key, uid):
+            return False
+        if context.decisions.admit(key, uid) is None:
+            return False
+        trees = bool(context.planning.engine.trees)
+        return not context.decisions.is_clearing(key, uid, context.clock.now(), quota=trees)
 
     async def _suspended(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
@@ -104,7 +124,7 @@ class Components:
                 return RETRY  # the gang that makes way wakes us
             refused = await context.objects.forbidden(wrapper)
             if refused is not None:
-                return await self._give_up(kind, wrapper, wrapper.status, "CreateFailed", refused.message)
+                return await self._give_up(kind, wrapper, phases.begun(wrapper), "CreateFailed", refused.message)
             return await self._start(kind, wrapper, admission_of(admit, wrapper, context.clock.now()))
         hold = context.decisions.hold(key, uid)
         if hold is not None:
@@ -123,7 +143,8 @@ class Components:
                 wrapper = await context.store.finalizers(
                     kind, wrapper, [*(wrapper.metadata.finalizers or ()), FINALIZER]
                 )
-            status = msgspec.structs.replace(phases.resuming(wrapper.status, now), admission=admissions.write(numbered))
+            status = phases.resuming(phases.begun(wrapper), now)
+            status = msgspec.structs.replace(status, admission=admissions.write(numbered))
             await self._store(kind, wrapper, status)
         except (Conflict, NotFound):
             await context.store.refreshed(kind, wrapper)
@@ -213,13 +234,16 @@ class Components:
             await self._store(kind, wrapper, ready)
             return READY_AGAIN
         told = f"{counts.pending} pods pending; {told}"
-        status = phases.with_condition(status, phases.READY, False, "InsufficientPodsReady", told, now)
-        await self._store(kind, wrapper, status)
         all_there = counts.pending + counts.running + counts.succeeded >= expected
         grace = patience.warm_up if all_there else patience.admission
-        left = phases.since(status, phases.DEPLOYED) + int(grace * SECOND) - now
+        age = now - phases.since(status, phases.DEPLOYED)
+        left = grace - age / SECOND
+        if 0 <= age < FIRST_TOLD * SECOND and left > 0 and phases.is_new(status):
+            return min(FIRST_TOLD - age / SECOND, left)  # most are up by then, and that is told instead
+        status = phases.with_condition(status, phases.READY, False, "InsufficientPodsReady", told, now)
+        await self._store(kind, wrapper, status)
         if left > 0:
-            return min(LOOK_AGAIN, left / SECOND)
+            return min(LOOK_AGAIN, left)
         return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "InsufficientPodsReady", told)
 
     def _on_unwell_devices(self, wrapper: AppWrapper) -> bool:
@@ -373,6 +397,7 @@ class Components:
                 await self._store(kind, wrapper, msgspec.structs.replace(wrapper.status, phase="Terminating"))
             return again
         finalizers.remove(FINALIZER)
+        self._emptied.add(wrapper.metadata.uid)
         try:
             if finalizers:  # another client keeps it: what is left of it is told
                 now = self.context.clock.now()

@@ -32,6 +32,11 @@ def suspended(wrapper: AppWrapper) -> AppWrapperStatus:
     return replace(wrapper.status, phase="Suspended", component_status=_components(wrapper))
 
 
+def begun(wrapper: AppWrapper) -> AppWrapperStatus:
+    """Its status; of one that has none yet, the first."""
+    return wrapper.status if wrapper.status.phase else suspended(wrapper)
+
+
 def resuming(status: AppWrapperStatus, now: int, message: str = "Suspend is false") -> AppWrapperStatus:
     status = replace(status, phase="Resuming", message="", explanation="")
     for type, value in ((RESERVED, True), (DEPLOYED, True), (READY, False), (UNHEALTHY, False)):
@@ -46,6 +51,11 @@ def waiting(status: AppWrapperStatus, now: int) -> AppWrapperStatus:
 
 def is_waiting(status: AppWrapperStatus) -> bool:
     return any(one.type == RESERVED and one.reason == "Waiting" for one in status.conditions or ())
+
+
+def is_new(status: AppWrapperStatus) -> bool:
+    """Was nothing told of its pods since it was resumed?"""
+    return any(one.type == READY and one.reason == "Resuming" for one in status.conditions or ())
 
 
 def running(status: AppWrapperStatus, now: int) -> AppWrapperStatus:
