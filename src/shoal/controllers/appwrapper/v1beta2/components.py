@@ -237,13 +237,13 @@ class Components:
         all_there = counts.pending + counts.running + counts.succeeded >= expected
         grace = patience.warm_up if all_there else patience.admission
         age = now - phases.since(status, phases.DEPLOYED)
-        left = grace - age / SECOND
-        if 0 <= age < FIRST_TOLD * SECOND and left > 0 and phases.is_new(status):
-            return min(FIRST_TOLD - age / SECOND, left)  # most are up by then, and that is told instead
+        more = grace - age / SECOND
+        if 0 <= age < FIRST_TOLD * SECOND and more > 0 and phases.is_new(status):
+            return min(FIRST_TOLD - age / SECOND, more)  # most are up by then, and that is told instead
         status = phases.with_condition(status, phases.READY, False, "InsufficientPodsReady", told, now)
         await self._store(kind, wrapper, status)
-        if left > 0:
-            return min(LOOK_AGAIN, left)
+        if more > 0:
+            return min(LOOK_AGAIN, more)
         return await self._reset_or_fail(kind, self._current(kind, wrapper), patience, "InsufficientPodsReady", told)
 
     def _on_unwell_devices(self, wrapper: AppWrapper) -> bool:
