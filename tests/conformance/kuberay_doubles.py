@@ -75,6 +75,9 @@ class SilentServe:
     async def apply(self, target: DashboardTarget, body: bytes) -> None:
         raise DashboardError("the dashboard does not answer")
 
+    async def release(self, target: DashboardTarget, name: str) -> None:
+        raise DashboardError("the dashboard does not answer")
+
     async def shut_down(self, target: DashboardTarget) -> None:
         raise DashboardError("the dashboard does not answer")
 

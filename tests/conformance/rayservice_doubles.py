@@ -24,6 +24,7 @@ class ScriptedServe:
         self.all_down = False
         self.reported: dict[str, Json] = {}
         self.submissions: list[tuple[str, Json]] = []
+        self.released: list[str] = []
         self.ended: list[str] = []
 
     async def applications(self, target: DashboardTarget) -> Json:
@@ -35,6 +36,9 @@ class ScriptedServe:
         if self.answers is not None:
             named = [str(one.get("name") or "") for one in config.get("applications") or []]
             self.reported[cluster] = {name: {"status": self.answers} for name in named}
+
+    async def release(self, target: DashboardTarget, name: str) -> None:
+        self.released.append(self._cluster(target))
 
     async def shut_down(self, target: DashboardTarget) -> None:
         self.ended.append(self._cluster(target))

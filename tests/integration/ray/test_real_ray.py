@@ -124,7 +124,7 @@ def test_a_running_job_is_suspended_resumed_and_lost_with_its_head(machine):
     second = machine.get("rayjob", "long")["status"]
     assert first["jobId"] != second["jobId"]
     machine.kubectl("delete", "pod", head_of(machine, second["rayClusterName"])["metadata"]["name"], "--wait=false")
-    assert job(machine, "long", "Failed")["status"]["reason"] == "ClusterLost"
+    assert job(machine, "long", "Failed")["status"]["reason"] == "AppFailed"
 
 
 ACTORS = """python -c "

@@ -89,9 +89,16 @@ async def test_f074_a_job_whose_head_dies_ends_with_the_evidence(stage, mode):
     await stage.settle()
     status = await passes(stage, 15)
     assert status["jobDeploymentStatus"] == "Failed"
-    assert status["reason"] == ("AppFailed" if mode == "SidecarMode" else "ClusterLost")
+    assert status["reason"] == "AppFailed"
     assert "head" in status["message"]
     assert status["jobStatus"] == "FAILED"
+
+
+async def test_a_cluster_that_is_deleted_under_its_job_is_told_as_lost(stage):
+    await started(stage)
+    await stage.play({"do": "deleteClusterOf", "name": "train"})
+    await stage.settle()
+    assert (await read(stage))["status"]["reason"] == "ClusterLost"
 
 
 async def test_a_lost_cluster_is_retried_on_a_new_one(stage):
@@ -126,7 +133,8 @@ async def test_f078_a_job_that_ray_once_knew_is_never_submitted_again(stage):
     stage.dashboard.info = {"notFound": True}
     await stage.settle()
     assert not stage.dashboard.submitted
-    assert (await read(stage))["status"]["reason"] == "ClusterLost"
+    status = (await read(stage))["status"]
+    assert status["reason"] == "AppFailed" and "its head was replaced" in status["message"]
 
 
 async def test_the_submitters_failure_is_judged_by_what_ray_says(stage):

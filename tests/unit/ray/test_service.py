@@ -298,6 +298,33 @@ async def test_f670_serve_is_ended_before_the_pods_of_a_cluster_that_served(stag
     assert first not in [view.name(one) for one in stage.objects(kinds.RAY_CLUSTER)]
 
 
+def connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: object, cluster: object) -> bool:
+        return True
+
+    monkeypatch.setattr(reconciler.ServeApplications, "release", nothing)
+
+
+@proven(without=connections_are_kept)
+async def test_f780_a_cluster_that_serves_no_more_lets_go_of_its_connections_at_once(stage: ServiceStage) -> None:
+    """F780: clients with connection pools go on sending requests to the first cluster after an upgrade, until it ends.
+    Holds: its proxies close each connection with an answer as soon as the Services lead elsewhere; asked once, and
+    again while the dashboard does not answer."""
+    first, _ = names_of(await served(stage))
+    await changed(stage, rayClusterConfig=config_of("rayproject/ray:2.61.0"))
+    assert stage.scripted.released == []
+    stage.scripted.down = {first}
+    await ready(stage)
+    assert await leads_to(stage) != first and stage.scripted.released == []
+    stage.scripted.down = set()
+    stage.clock.advance(2)
+    await stage.settle()
+    assert stage.scripted.released == [first] and stage.scripted.ended == []
+    stage.clock.advance(61)
+    await stage.settle()
+    assert stage.scripted.released == [first] and stage.scripted.ended == [first]
+
+
 @pytest.mark.parametrize("namespace, is_ended", [(None, True), ("ours", False)])
 async def test_serve_is_not_ended_where_two_clusters_share_what_it_stores(
     stage: ServiceStage, namespace: str | None, is_ended: bool
@@ -310,6 +337,7 @@ async def test_serve_is_not_ended_where_two_clusters_share_what_it_stores(
     stage.clock.advance(61)
     await stage.settle()
     assert stage.scripted.ended == ([first] if is_ended else [])
+    assert stage.scripted.released == stage.scripted.ended
 
 
 async def test_a_dashboard_that_does_not_answer_holds_up_no_deletion(stage: ServiceStage) -> None:

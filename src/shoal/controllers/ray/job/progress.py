@@ -31,6 +31,8 @@ class Ending(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     job_status: str = ""
+    head_lost: bool = False
+    """The job went with its head: another one must not be given it."""
 
 
 class Memory(msgspec.Struct):
@@ -170,7 +172,7 @@ def _from_lost_head(
         return Ending("Failed", "AppFailed", "the head pod, which ran the submitter, is gone", _lost_status(known))
     if head is None and clock.monotonic() - memory.head_lost_since < settings.cluster_lost_grace:
         return None
-    return Ending("Failed", "ClusterLost", "the head pod that ran the job is gone", _lost_status(known))
+    return Ending("Failed", "AppFailed", "the head pod that ran the job is gone", _lost_status(known), head_lost=True)
 
 
 def _lost_status(known: str) -> str:
@@ -182,7 +184,7 @@ def _from_lost_job(known: str, held: Json, latest: JobObservation | None) -> End
     if latest is None or not latest.missing or known in ("", *TERMINAL):
         return None
     text = f"Ray no longer knows job {held.get('jobId')}, which was {known}; its head was replaced"
-    return Ending("Failed", "ClusterLost", text, "FAILED")
+    return Ending("Failed", "AppFailed", text, "FAILED", head_lost=True)
 
 
 def _from_errors(

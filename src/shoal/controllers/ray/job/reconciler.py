@@ -235,7 +235,7 @@ class JobReconciler:
         if telling.differs(submission.status(job).get("rayClusterStatus") or {}, copied):
             changes["rayClusterStatus"] = copied
         if progress.ending is not None:
-            if progress.ending.reason == "ClusterLost":
+            if progress.ending.head_lost:
                 await self._attempt.pause_submitter(job)
             return await self._end(job, progress.ending, **changes)
         await self._write_if_changed(job, changes)

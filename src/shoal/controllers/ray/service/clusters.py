@@ -5,7 +5,6 @@ A name is stored in the status before its cluster is made, so a crash never leav
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from random import Random
 
 from shoal.api import kinds
@@ -16,6 +15,7 @@ from shoal.controllers.ray.owned_writer import OwnedWriter, Stranger, merge_patc
 from shoal.controllers.ray.service import belongings, spec_changes
 from shoal.controllers.ray.service.service_pass import ServicePass
 from shoal.controllers.ray.service.service_status import ACTIVE, PENDING, UPGRADING
+from shoal.controllers.ray.service.serving import ServeApplications
 from shoal.controllers.ray.service.steps import WHOLE
 from shoal.controllers.ray.service.upgrade_strategy import is_incremental
 from shoal.controllers.ray.settings import RaySettings
@@ -35,15 +35,17 @@ class ServiceClusters:
         recorder: Recorder,
         settings: RaySettings,
         clock: Clock,
-        retire: Callable[[Json], Awaitable[None]],
+        serving: ServeApplications,
         random: Random | None = None,
     ) -> None:
-        """`retire` is called with a cluster that has served, before it is deleted."""
-        self._writer, self._caches, self._recorder, self._retire = writer, caches, recorder, retire
+        self._writer, self._caches, self._recorder, self._serving = writer, caches, recorder, serving
         self._settings, self._clock, self._random = settings, clock, random or Random()
 
     async def sweep(self, at: ServicePass, *, all_at_once: bool = False) -> bool:
-        """Delete what is unused and due, or everything; True when no cluster is left."""
+        """Delete what is unused and due, or everything; True when no cluster is left.
+
+        A cluster that has served lets go of its connections as soon as it is unused, and ends Serve before its pods.
+        """
         used = () if all_at_once else (at.name(ACTIVE), at.name(PENDING))
         left, doomed, now = False, dict[str, int](), self._clock.now()
         written = view.spec(at.service).get("rayClusterDeletionDelaySeconds")
@@ -54,12 +56,20 @@ class ServiceClusters:
                 continue
             due = at.memory.doomed.get(view.uid(cluster), now + delay * 1_000_000)
             doomed[view.uid(cluster)] = due
-            if due <= now and not all_at_once:
-                await self._retire(cluster)
+            if not all_at_once:
+                await self._let_go(at, cluster, is_due=due <= now)
             if all_at_once or due <= now:
                 await self.delete(at.service, cluster)
         at.memory.doomed = doomed
+        at.memory.released &= doomed.keys()
         return not left or not self._caches.clusters_of(at.service)
+
+    async def _let_go(self, at: ServicePass, cluster: Json, *, is_due: bool) -> None:
+        uid = view.uid(cluster)
+        if is_due:
+            await self._serving.retire(cluster)
+        elif uid not in at.memory.released and await self._serving.release(cluster):
+            at.memory.released.add(uid)
 
     async def delete(self, service: Json, cluster: Json) -> None:
         name = view.name(cluster)

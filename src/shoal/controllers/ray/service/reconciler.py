@@ -74,7 +74,7 @@ class RayServiceReconciler:
         self._writer, self._caches, self._recorder = writer, caches, recorder
         self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
         self._serving = ServeApplications(writer, caches, recorder, api, settings, clock)
-        self._clusters = ServiceClusters(writer, caches, recorder, settings, clock, self._serving.retire, random)
+        self._clusters = ServiceClusters(writer, caches, recorder, settings, clock, self._serving, random)
         self._suspension = Suspension(writer, caches, recorder, settings, self._clusters)
         self._entrances = Entrances(writer, caches, recorder, settings, clock)
         self._memory: dict[Key, ServiceMemory] = {}

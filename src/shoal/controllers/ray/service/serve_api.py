@@ -6,6 +6,7 @@ not answer is an error of one RayService alone; what it costs is bounded by the 
 
 from __future__ import annotations
 
+import shlex
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,26 @@ _WRITE = "/api/serve/applications/"
 _HEALTH = "/-/healthz"
 PATIENT = 10.0
 """Seconds for a configuration: the first one starts Serve itself."""
+RELEASE = """\
+import ray
+
+def close_after_answers(proxy):
+    import gc
+    import uvicorn
+    servers = [one for one in gc.get_objects() if issubclass(type(one), uvicorn.Server)]
+    for server in servers:
+        if (b"connection", b"close") not in server.config.encoded_headers:
+            server.config.encoded_headers.append((b"connection", b"close"))
+    return len(servers)
+
+ray.init()
+actors = ray.util.list_named_actors(all_namespaces=True)
+named = [(one["name"], one["namespace"]) for one in actors if one["name"].startswith("SERVE_PROXY_ACTOR")]
+proxies = [ray.get_actor(*one) for one in named]
+print(ray.get([proxy.__ray_call__.remote(close_after_answers) for proxy in proxies], timeout=60))
+"""
+"""Has every HTTP proxy of a cluster send `Connection: close` with its answers. Serve itself has no way to say it: its
+proxies keep a connection for as long as requests come, and cut it off when they are ended."""
 
 
 class ServeApi(Protocol):
@@ -29,6 +50,10 @@ class ServeApi(Protocol):
 
     async def apply(self, target: DashboardTarget, body: bytes) -> None:
         """Make this the configuration of the cluster. Raises DashboardError."""
+        ...
+
+    async def release(self, target: DashboardTarget, name: str) -> None:
+        """Have the proxies close each connection after its next answer; a name counts once. Raises DashboardError."""
         ...
 
     async def shut_down(self, target: DashboardTarget) -> None:
@@ -66,6 +91,10 @@ class HttpServeApi:
             raise DashboardError(
                 f"Serve refused the configuration with {code}: {answer[:300].decode(errors='replace')}"
             )
+
+    async def release(self, target: DashboardTarget, name: str) -> None:
+        body = {"entrypoint": shlex.join(["python", "-c", RELEASE]), "submission_id": name}
+        await self._patient.submit(msgspec.structs.replace(target, body=msgspec.json.encode(body)))
 
     async def shut_down(self, target: DashboardTarget) -> None:
         code, _ = await self._quick.call("DELETE", target, _WRITE)

@@ -21,6 +21,8 @@ class ServiceMemory(msgspec.Struct):
     """By cluster: the configuration that it got last."""
     doomed: dict[str, int] = {}
     """By UID of an unused cluster: when it is deleted."""
+    released: set[str] = set()
+    """UIDs of those that were asked to let go of their connections."""
     told: dict[str, str] = {}
     """By reason: warnings of the last pass, which are not told again while they stay the same."""
     wrote: float | None = None

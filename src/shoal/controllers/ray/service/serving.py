@@ -119,12 +119,22 @@ class ServeApplications:
             at.part(role)["targetCapacity"] = new.capacity
             self._recorder.event(at.service, "Normal", "UpdatedServeTargetCapacity", told)
 
+    async def release(self, cluster: Json) -> bool:
+        """Have clients that kept connections to a cluster that serves no more come back by new ones, which lead to the
+        next: a request that is on its way when a proxy ends would be lost. True when nothing is left to be asked."""
+        if not self._has_own_serve(cluster):
+            return True
+        try:
+            await self._api.release(await self._dashboard(cluster), f"shoal-release-{view.uid(cluster)}")
+        except DashboardError as error:
+            log.info("RayCluster %s is not asked yet to close its connections: %s", key_of(cluster), error)
+            return False
+        return True
+
     async def retire(self, cluster: Json) -> None:
-        """End Serve before the pods of a cluster that serves no more. Clients that kept a connection to it see the
-        connection closed and use another one; of pods that are killed, the proxies answer on with errors for the
-        seconds in which all else of Ray has ended already. What Serve stores may not be shared with the next cluster:
-        its end would erase that one's, too."""
-        if not self.head_is_ready(cluster) or fault_tolerance.shares_storage(cluster):
+        """End Serve before the pods of a cluster that serves no more: of pods that are killed, the proxies answer on
+        with errors for the seconds in which all else of Ray has ended already."""
+        if not self._has_own_serve(cluster):
             return
         try:
             await self._api.shut_down(await self._dashboard(cluster))
@@ -133,6 +143,10 @@ class ServeApplications:
 
     def head_is_ready(self, cluster: Json) -> bool:
         return cluster_status.condition_status(cluster, cluster_status.HEAD_READY) == "True"
+
+    def _has_own_serve(self, cluster: Json) -> bool:
+        """What Serve stores may not be shared with the next cluster: its end would erase that one's, too."""
+        return self.head_is_ready(cluster) and not fault_tolerance.shares_storage(cluster)
 
     def forget(self, cluster: Json) -> None:
         self._tokens.pop(view.uid(cluster), None)

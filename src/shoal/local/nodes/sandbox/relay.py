@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 _UNDER_WAY: set[asyncio.Future[tuple[None, None]]] = set()
 """The loop alone holds a connection whose one end has been closed too weakly: it would vanish with the next collection
@@ -37,9 +36,11 @@ async def relay_streams(
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+    except OSError:  # what broke at one end is broken for the other, which may wait with its next request for a sign
+        writer.transport.abort()
