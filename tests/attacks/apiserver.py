@@ -19,9 +19,9 @@ import msgspec
 from yarl import URL
 
 from shoal.api.kinds import CRD, JOB, NAMESPACE, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from shoal.kube.admission_review import AdmissionVerdict
 from shoal.kube.client import Client
 from shoal.kube.transport import Request
-from shoal.kube.webhooks import AdmissionVerdict
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.http import fairness
 from tests.attacks.attack import Room, Succeeded

@@ -16,7 +16,7 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.surroundings import JobSurroundings
 from shoal.controllers.queues.workloads import with_topology
 from shoal.errors import BadInput
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind
 from tests.conformance.kueue_api import filled
 from tests.conformance.kueue_given import Case, compared
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from shoal.cli import choices
 from shoal.errors import BadInput
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.client import Client
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission.plugins import Judge
 from shoal.local.images import ImageTable
 from shoal.local.settings import LocalSettings

@@ -20,6 +20,7 @@ from aiohttp.typedefs import Handler
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.certificates import Pair
 from shoal.kube.kubeconfig import load_pair
 
@@ -31,46 +32,6 @@ LONGEST_LEAVE = 8.0
 """Seconds; within the time that a pod has to end."""
 TIME_LIMIT = 8.0
 """Seconds; API servers wait ten by default."""
-
-
-class GroupVersionKind(msgspec.Struct, frozen=True):
-    group: str = ""
-    version: str = ""
-    kind: str = ""
-
-
-class User(msgspec.Struct, frozen=True):
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
-
-
-class AdmissionRequest(msgspec.Struct, rename="camel", frozen=True):
-    """What the API server asks. `object` is missing for deletes, `old_object` for creates."""
-
-    uid: str
-    kind: GroupVersionKind = GroupVersionKind()
-    sub_resource: str = ""
-    name: str = ""
-    namespace: str = ""
-    operation: str = ""
-    user_info: User = User()
-    object: dict[str, Any] | None = None
-    old_object: dict[str, Any] | None = None
-    dry_run: bool | None = None
-    options: dict[str, Any] | None = None
-
-
-class AdmissionVerdict(msgspec.Struct, frozen=True):
-    """Allowed as it is, allowed as `changed`, or refused with a message that the user reads."""
-
-    allowed: bool = True
-    message: str = ""
-    code: int = 403
-    reason: str = "Forbidden"
-    changed: Json | None = None
-    warnings: tuple[str, ...] = ()
 
 
 class _Review(msgspec.Struct, rename="camel", frozen=True):

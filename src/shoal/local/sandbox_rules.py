@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.api.meta import Json
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 
 JUDGED = (
     *(("", name) for name in ("pods", "replicationcontrollers")),

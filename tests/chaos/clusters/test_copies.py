@@ -17,11 +17,11 @@ from shoal.controllers.multicluster.record import Record, record_of, stored
 from shoal.controllers.queues import caches as queues_caches
 from shoal.controllers.queues import reconciler as queues_reconciler
 from shoal.controllers.queues.jobs import BY_KIND
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
 from shoal.kube.errors import LeaseLost
 from shoal.kube.lease import FencedTransport, Term
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.chaos.clusters.test_reach import placed
 from tests.cluster import Cluster
 from tests.faults import proven

@@ -12,11 +12,12 @@ from aiohttp import web
 from shoal.api.kinds import CONFIG_MAP, MUTATING_WEBHOOK, NAMESPACE, SECRET, VALIDATING_WEBHOOK
 from shoal.api.meta import Json
 from shoal.kube import webhook_certificates
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.certificates import Pair, Rotation
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, ServerError
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict, WebhookServer
+from shoal.kube.webhooks import WebhookServer
 from tests.faults import proven
 from tests.patience import PATIENCE
 

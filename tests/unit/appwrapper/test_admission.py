@@ -18,9 +18,9 @@ from shoal.cli.cluster import judges
 from shoal.controllers import appwrapper
 from shoal.controllers.appwrapper.admission import webhook
 from shoal.controllers.planning.rights import Rights
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind, User
 from shoal.kube.discovery import Discovery
 from shoal.kube.errors import ApiError, Forbidden, Invalid
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
 from tests.cluster import Cluster
 from tests.unit.appwrapper.build import (
     app_wrapper,

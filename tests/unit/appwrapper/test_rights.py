@@ -15,9 +15,9 @@ from shoal.controllers.appwrapper.admission import webhook
 from shoal.controllers.appwrapper.dispatch import Objects
 from shoal.controllers.planning import rights
 from shoal.controllers.planning.rights import Rights
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind, User
 from shoal.kube.client import Client
 from shoal.kube.discovery import Discovery
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned

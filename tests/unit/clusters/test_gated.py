@@ -14,9 +14,9 @@ from shoal.api.meta import Json
 from shoal.controllers.multicluster import wrapper_copies, wrappers
 from shoal.controllers.multicluster.wrapper_copies import WrapperCopies
 from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.errors import Unknown
 from shoal.kube.transport import Request, Response
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import dispatched

@@ -19,7 +19,7 @@ from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.planning.questions.readers import Readers
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.controllers.queues.admission import QueueAdmission
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind, User
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind, User
 from shoal.sdk import asking
 from tests.cluster import Cluster, running
 from tests.faults import proven

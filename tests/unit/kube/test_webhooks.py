@@ -18,6 +18,7 @@ from shoal.api.kinds import CONFIG_MAP, CRD, MUTATING_WEBHOOK, SECRET
 from shoal.api.meta import Json
 from shoal.errors import BadInput
 from shoal.kube import webhook_certificates
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.cache import Cache, Change
 from shoal.kube.certificates import Pair, Rotation, make_authority, make_leaf, read_pair
 from shoal.kube.client import Client
@@ -25,7 +26,7 @@ from shoal.kube.clock import VirtualClock
 from shoal.kube.feed import FeedSettings
 from shoal.kube.health import HealthServer, cache_samples, write_samples
 from shoal.kube.webhook_certificates import CertificateKeeper, decoded
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict, WebhookServer, json_patch
+from shoal.kube.webhooks import WebhookServer, json_patch
 from shoal.kube.writes import Writes
 from tests.embedded import Embedded
 from tests.faults import proven

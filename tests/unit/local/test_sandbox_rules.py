@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind
 from shoal.local.sandbox_rules import Around, around, judge, problems
 
 LOOPBACK = Around(lowest_port=1024, is_directory=lambda path: path in ("/etc", "/opt", "/data"))

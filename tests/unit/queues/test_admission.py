@@ -13,8 +13,8 @@ from shoal.cli import cluster as composition
 from shoal.controllers.queues import admission, queue_status
 from shoal.controllers.queues.jobs.ray import RayJobs
 from shoal.engine.kueue.cycle.placing import PlacingStep
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.errors import Forbidden, Invalid
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said, true

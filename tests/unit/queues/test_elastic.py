@@ -12,7 +12,7 @@ from shoal.controllers.queues import QueueSettings, admission
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.engine.kueue.kueue import Kueue
 from shoal.engine.kueue.surplus import SurplusLedger
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.planning import planned

@@ -11,7 +11,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import PodsReady, QueueSettings, reconciler
 from shoal.controllers.queues.controller import QueueController
 from shoal.controllers.queues.jobs.ray import RayJobs
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.local.scheduler import Scheduler
 from tests.cluster import Cluster
 from tests.faults import proven

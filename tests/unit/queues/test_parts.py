@@ -17,7 +17,7 @@ from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, re
 from shoal.controllers.queues.jobs import BY_NAME
 from shoal.controllers.queues.names import attempt_of, request_name, template_name, workload_name
 from shoal.controllers.queues.surroundings import JobSurroundings
-from shoal.kube.webhooks import AdmissionRequest, GroupVersionKind
+from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind
 from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, job, provisioning_config, ray_job, template
 

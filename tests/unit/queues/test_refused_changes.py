@@ -12,7 +12,7 @@ from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
 from shoal.controllers.queues import admission, workloads
 from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.patience import PATIENCE, patiently

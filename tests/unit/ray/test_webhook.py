@@ -8,7 +8,7 @@ import pytest
 from shoal.api import kinds
 from shoal.controllers.ray.settings import RaySettings, from_environment
 from shoal.controllers.ray.webhook import validator
-from shoal.kube.webhooks import AdmissionRequest
+from shoal.kube.admission_review import AdmissionRequest
 from tests.conformance.kuberay_traces import Stage
 from tests.unit.ray.builders import group, ray, ray_cluster, ray_job
 

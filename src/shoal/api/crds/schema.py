@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -28,7 +28,7 @@ def object_schema(kind: type[Object]) -> Json:
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
     schema["properties"]["metadata"] = {"type": "object"}
-    ordered: Json = _ordered(schema)
+    ordered: Json = msgspec.json.decode(msgspec.json.encode(schema, order="sorted"))  # so that files are stable
     return ordered
 
 
@@ -93,8 +93,7 @@ def hints(struct: type[msgspec.Struct]) -> list[tuple[msgspec.structs.FieldInfo,
 
 @cache
 def _hints(struct: type[msgspec.Struct]) -> tuple[tuple[msgspec.structs.FieldInfo, Any], ...]:
-    found = get_type_hints(struct, include_extras=True)
-    return tuple((field, found[field.name]) for field in msgspec.structs.fields(struct))
+    return tuple((field, field.type) for field in msgspec.structs.fields(struct))
 
 
 def unwrap(hint: Any) -> tuple[Any, list[Rule]]:
@@ -168,10 +167,3 @@ def _struct_schema(struct: type[msgspec.Struct]) -> Json:
 def _add_rules(schema: Json, cel: list[tuple[str, str]]) -> None:
     if cel:
         schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in cel]
-
-
-def _ordered(value: Any) -> Any:
-    """Sorted keys throughout, so that the written files are stable."""
-    if isinstance(value, dict):
-        return {name: _ordered(value[name]) for name in sorted(value)}
-    return [_ordered(item) for item in value] if isinstance(value, list) else value

@@ -14,7 +14,7 @@ from shoal.api.appwrapper import AppWrapper
 from shoal.api.gang import CREATED_BY, SUBMITTED_BY
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.kube.webhooks import AdmissionRequest
+from shoal.kube.admission_review import AdmissionRequest
 
 MASTERS = "system:masters"
 

@@ -29,8 +29,8 @@ from shoal.controllers.queues.reapplied import as_before
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.surroundings import JobSurroundings, SurroundingsReader, fresh
 from shoal.errors import BadInput
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.client import Client
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 PREPARE_PATH = "/queues/prepare"
 VALIDATE_PATH = "/queues/validate"

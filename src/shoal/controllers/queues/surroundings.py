@@ -19,9 +19,9 @@ from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.managing import DEFAULT, Managing
 from shoal.controllers.queues.owners import Owners
 from shoal.controllers.queues.settings import QueueSettings
+from shoal.kube.admission_review import AdmissionRequest
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError
-from shoal.kube.webhooks import AdmissionRequest
 
 SECONDS = 5.0
 

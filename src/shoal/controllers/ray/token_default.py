@@ -15,7 +15,7 @@ from shoal.controllers.ray import view
 from shoal.controllers.ray.pods import auth, submission
 from shoal.controllers.ray.settings import CONTROLLER_NAME, RaySettings
 from shoal.controllers.ray.validation.cluster_rules import problems_of_shapes
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 
 
 def token_default(settings: RaySettings) -> Callable[[AdmissionRequest], AdmissionVerdict]:

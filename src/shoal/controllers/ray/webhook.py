@@ -21,7 +21,7 @@ from shoal.controllers.ray.validation.cluster_rules import (
     warnings_of_cluster,
 )
 from shoal.controllers.ray.validation.job_rules import problems_of_job_metadata, problems_of_job_spec
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 
 VALIDATE_PATH = "/ray/validate"
 RULES: list[Json] = [

@@ -23,8 +23,8 @@ from shoal.controllers.appwrapper.dispatch import not_served, too_wide
 from shoal.controllers.demand.app_wrapper import unreadable
 from shoal.controllers.planning.creators import Creator, stamp_of
 from shoal.controllers.planning.rights import Rights, not_allowed, refused_kind
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.discovery import Discovery
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 STAMP_PATH = "/appwrapper/stamp"
 VALIDATE_PATH = "/appwrapper/validate"

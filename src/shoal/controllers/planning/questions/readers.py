@@ -19,9 +19,9 @@ from shoal.api.meta import Json
 from shoal.controllers.planning.creators import MASTERS, Creator, access_review, read_creator, stamp_of
 from shoal.controllers.planning.naming import namespace_of
 from shoal.controllers.planning.stamps import Stamps
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.kube.client import Client
 from shoal.kube.revisions import newer
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
 
 STAMP_PATH = "/questions/stamp"
 STAMPING = "asker.shoal.dev"

@@ -17,7 +17,7 @@ from shoal.api.appwrapper_rules import user_labels, wraps_the_same
 from shoal.api.gang import CREATED_BY
 from shoal.api.labels import NODE_NOT_READY, NODE_UNREACHABLE
 from shoal.api.meta import Json
-from shoal.kube.webhooks import AdmissionRequest, AdmissionVerdict
+from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from shoal.local.apiserver.admission import limit_ranges
 from shoal.local.apiserver.admission.quota import check_quota, may_grow
 from shoal.local.apiserver.admission.webhooks import Webhooks, review_of
