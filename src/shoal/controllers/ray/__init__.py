@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from shoal.controllers.ray.token_default import token_default
 from shoal.lazy import lazily
 
 if TYPE_CHECKING:
     from shoal.controllers.ray.operator import Operator, as_served, run
     from shoal.controllers.ray.settings import RaySettings, from_environment
-    from shoal.controllers.ray.token_default import token_default
     from shoal.controllers.ray.webhook import validator
 
 __all__ = ["Operator", "RaySettings", "as_served", "from_environment", "run", "token_default", "validator"]
@@ -20,7 +20,6 @@ __getattr__ = lazily(
         "run": "shoal.controllers.ray.operator",
         "RaySettings": "shoal.controllers.ray.settings",
         "from_environment": "shoal.controllers.ray.settings",
-        "token_default": "shoal.controllers.ray.token_default",
         "validator": "shoal.controllers.ray.webhook",
     },
 )
