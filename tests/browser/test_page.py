@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,35 @@ async def test_axe_finds_nothing_serious(
     await window.until("Log in", "h1")
     found += [f"login: {one}" for one in await serious(window)]
     assert found == []
+
+
+async def test_a_phone_shows_every_view_and_hours_that_can_be_read(
+    browser: Browser, served: PageServer, small: Cluster
+) -> None:
+    window = await look(browser, served, small.client, width=390, height=844)
+    await window.to("/timeline")
+    await ready(window, "timeline")
+    boxes = await window.page.evaluate(
+        "[...document.querySelectorAll('.axis span')].filter((one) => one.offsetWidth).map((one) => {"
+        " const box = one.getBoundingClientRect(); return [box.left, box.right]; })"
+    )
+    assert len(boxes) >= 3
+    assert all(left > right for (_, right), (left, _) in pairwise(boxes)), boxes
+    links = await window.page.evaluate(
+        "[...document.querySelectorAll('nav a')].map((one) => one.getBoundingClientRect().right)"
+    )
+    assert len(links) == 5 and max(links) <= 390
+
+
+async def test_a_reason_is_short_in_the_table_and_whole_on_a_pointer(
+    browser: Browser, served: PageServer, small: Cluster
+) -> None:
+    window = await look(browser, served, small.client)
+    await window.to("/?stage=waiting")
+    await rows(window, "td.reason", 1)
+    cell = window.page.locator("td.reason").first
+    assert (await cell.inner_text()).endswith("nvidia.com/gpu more needed in flavor h100")
+    assert "insufficient unused quota for nvidia.com/gpu" in str(await cell.get_attribute("title"))
 
 
 async def gang_path(window: Look) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api.kind import Kind
+from shoal.api.kueue_told import brief
 from shoal.api.labels import NODE_POOL, RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.api.objects import controller_of
@@ -27,6 +28,8 @@ def gang_row(kind: Kind, obj: Json, workload: Json | None, pods: list[Json]) -> 
     row = rows.row(kind, obj, workload, pods)
     row["id"] = row.pop("uid")
     row["stage"] = outcome_of(kind, obj, workload).stage
+    if (short := brief(row["reason"])) != row["reason"]:
+        row["brief"] = short  # for tables, as `shoal get` has it
     if started := standing.started_at(kind, obj, workload):
         row["started"] = started
     if gangs.is_wrapper(kind):

@@ -63,7 +63,7 @@ function gangRow(row) {
     h('td', { 'data-label': 'Queue' }, row.queue || '–'),
     h('td', { 'data-label': 'Namespace' }, row.namespace),
     h('td', { 'data-label': 'Kind' }, row.kind),
-    h('td', { 'data-label': 'Reason', class: 'reason', title: row.reason }, row.reason || (row.cluster ? `in cluster ${row.cluster}` : '')));
+    h('td', { 'data-label': 'Reason', class: 'reason', title: row.reason }, row.brief || row.reason || (row.cluster ? `in cluster ${row.cluster}` : '')));
 }
 
 function showTiles(tiles, all) {

@@ -95,13 +95,13 @@ function withPlace(row, places) {
 function line(row, seen) {
   const { answer } = row;
   const place = row.place ? String(row.place) : '·';
-  const words = row.place ? `position ${row.place} of ${row.length}` : answer.notAnswered ? 'position not known' : 'position is asked for';
+  const words = row.place ? `position ${row.place} of ${row.length}` : answer.notAnswered ? 'position not known' : 'asking for its position …';
   const own = answer.localPosition && answer.localQueueLength !== row.length ? `, ${answer.localPosition} of ${answer.localQueueLength} in this queue` : '';
   const element = h('li', { 'data-id': row.id },
     h('span', { class: 'place', 'aria-hidden': 'true' }, place),
     h('div', {},
       h('p', { class: 'first' }, gangLink(row), h('span', { class: 'quiet' }, ` ${row.kind} in ${row.namespace}, waits for `, since(row.created))),
-      h('p', { class: 'reason' }, answer.message || row.reason || 'no reason is stored yet'),
+      h('p', { class: 'reason' }, answer.message || row.brief || row.reason || 'no reason is stored yet'),
       h('p', { class: 'quiet small' }, `${words}${own}${row.priority ? `, priority ${row.priority}` : ''}${answer.estimate ? `. ${when(answer.estimate)}` : ''}`)));
   seen.observe(element);
   return element;
