@@ -22,7 +22,7 @@ from tools.chart_removal import POD, before_removal
 from shoal import __version__
 from shoal.api.crds import DIRECTORY
 from shoal.api.meta import Json
-from shoal.cli import install_scope, installation
+from shoal.cli import install_scope, installation, visibility
 from shoal.cli.install_certificates import certificates
 from shoal.cli.install_flow import flow_control
 from shoal.cli.install_values import Values
@@ -39,6 +39,7 @@ _QUEUES, _RAY, _CLUSTERS = ('has "queues" .Values.only', 'has "ray" .Values.only
 _REVIEWED = "not .Values.openMetrics"
 _ISSUED = 'eq .Values.certificates "cert-manager"'
 _ANNOUNCED = 'ne .Values.certificates "cert-manager"'
+_VISIBLE = f"and .Values.visibility .Values.webhooks (not .Values.webhookUrl) ({_QUEUES})"
 _UNNAMED = 'eq (lower (toString (default "" (index .Values.settings "queues.manage_jobs_without_queue_name")))) "true"'
 _ANY = "@@any@@"
 """Stands for a name that a value brings."""
@@ -50,6 +51,9 @@ _COMMAND = """\
         - controller
         {{- if .Values.webhooks }}
         - --webhooks
+        {{- end }}
+        {{- if .Values.visibility }}
+        - --visibility
         {{- end }}
         {{- if .Values.openMetrics }}
         - --open-metrics
@@ -106,6 +110,12 @@ _ENVIRONMENT = """\
               name: {{ . }}
               key: key
         {{- end }}
+        {{- if .Values.visibility }}
+        - name: POD_IP
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+        {{- end }}
 """
 _CRDS = """\
 {{- range $path, $content := .Files.Glob "crd-files/*.yaml" }}
@@ -149,6 +159,7 @@ def files() -> dict[str, str]:
         + _when(".Values.networkPolicy", _policy(made["NetworkPolicy"]))
         + _when(".Values.serviceMonitor", _monitor(made["ServiceMonitor"])),
         "templates/webhooks.yaml": MADE + _when(".Values.webhooks", _webhooks()),
+        "templates/visibility.yaml": MADE + _when(_VISIBLE, _visibility()),
         "templates/certificates.yaml": MADE + _when(f"and .Values.webhooks ({_ISSUED})", _certificates()),
         "templates/flow-control.yaml": MADE + _when(".Values.flowControl", _documents(flow_control(NAMESPACE))),
         "templates/before-removal.yaml": MADE + _before_removal(),
@@ -261,6 +272,13 @@ def _certificates() -> str:
     )
     text = names.sub(lambda found: _either(".Values.webhookUrl", host + of_url, found.group(), indent=2), text)
     return _when("not .Values.certificateIssuer", _documents(authority)) + text
+
+
+def _visibility() -> str:
+    """Marked for cert-manager where that keeps the certificate."""
+    text = _documents(visibility.objects(Values(certificates="cert-manager"), NAMESPACE))
+    mark = re.compile(r"^  annotations:\n    cert-manager.*\n", re.MULTILINE)
+    return mark.sub(lambda found: _when(_ISSUED, found.group(), indent=2), text)
 
 
 def _policy(made: list[Json]) -> str:

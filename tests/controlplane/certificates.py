@@ -13,13 +13,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 def write_all(folder: Path, users: tuple[str, ...] = ()) -> None:
-    """Write ca.crt, server.{crt,key}, admin.{crt,key} and the same for more `users` that may do all, sa.key, sa.pub."""
+    """Write ca.crt, server.{crt,key}, admin.{crt,key} and the same for more `users` that may do all, sa.key, sa.pub,
+    and what the API server shows to aggregated ones: front-proxy-ca.crt, front-proxy.{crt,key}."""
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("shoal-test-ca", (), ca_key, ca_key, None)
     (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     _pair(folder, "server", "kube-apiserver", (), ca, ca_key)
     for user in ("admin", *users):
         _pair(folder, user, user, ("system:masters",), ca, ca_key)
+    front_key = ec.generate_private_key(ec.SECP256R1())
+    front = _certificate("shoal-test-front-proxy-ca", (), front_key, front_key, None)
+    (folder / "front-proxy-ca.crt").write_bytes(front.public_bytes(serialization.Encoding.PEM))
+    _pair(folder, "front-proxy", "front-proxy", (), front, front_key)
     signing = ec.generate_private_key(ec.SECP256R1())
     _write_key(folder / "sa.key", signing)
     (folder / "sa.pub").write_bytes(

@@ -181,6 +181,14 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/16",
             "--disable-admission-plugins=ServiceAccount",
             f"--cert-dir={path('certs')}",
+            # what it passes on to aggregated API servers, and how those know it
+            f"--requestheader-client-ca-file={path('front-proxy-ca.crt')}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={path('front-proxy.crt')}",
+            f"--proxy-client-key-file={path('front-proxy.key')}",
             "--profiling=false",
             "--allow-privileged=true",
         ]

@@ -19,7 +19,7 @@ ASKED = frozenset({"questions"})
 
 def viewing() -> list[Json]:
     """Read what a namespace holds: gangs, their Workloads, LocalQueues, quota."""
-    return _rules([one for one in _namespaced() if one.plural not in ASKED], READ, "get")
+    return [*_rules([one for one in _namespaced() if one.plural not in ASKED], READ, "get"), _pending("localqueues")]
 
 
 def asking() -> list[Json]:
@@ -39,14 +39,20 @@ def submitting() -> list[Json]:
 
 def overseeing() -> list[Json]:
     """Read the objects that whole clusters share: ClusterQueues, cohorts, flavors and their like."""
-    return _rules([one for one in DEFINITIONS if not one.namespaced], READ, "get")
+    return [*_rules([one for one in DEFINITIONS if not one.namespaced], READ, "get"), _pending("clusterqueues")]
 
 
 def administering() -> list[Json]:
     """All of queues and quota, and the Workloads in them; what users submit as a reader, with questions about it."""
     submitted = [one for one in DEFINITIONS if one.plural in SUBMITTED]
     others = [one for one in DEFINITIONS if one.plural not in SUBMITTED | ASKED]
-    return [*_rules(others, (*READ, *WRITE), "get"), *_rules(submitted, READ, "get"), *asking()]
+    written, read = _rules(others, (*READ, *WRITE), "get"), _rules(submitted, READ, "get")
+    return [*written, *read, *asking(), _pending("localqueues", "clusterqueues")]
+
+
+def _pending(*queues: str) -> Json:
+    """Read which Workloads wait in a queue, and where each stands."""
+    return _rule("visibility.kueue.x-k8s.io", [f"{one}/pendingworkloads" for one in queues], ("get",))
 
 
 def _namespaced() -> list[Definition]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shoal.api import kinds
@@ -31,12 +32,17 @@ from shoal.kube.health import METRICS, HealthServer
 from shoal.kube.webhook_certificates import CertificateKeeper, leaf_of
 from shoal.kube.webhooks import WebhookServer
 
+if TYPE_CHECKING:
+    from shoal.cli.visibility import Visibility
+
 log = logging.getLogger("shoal")
 
 CONFIGURATION = "shoal"
 ACCOUNT = "shoal-controller"
 """The service account of the controllers."""
 SERVICE = "shoal-webhook"
+VISIBILITY = "shoal-visibility"
+"""The Service of the visibility API, and what is installed for it."""
 SECRET = "shoal-webhook-certificate"
 ISSUED_SECRET = "shoal-webhook-tls"
 """Where cert-manager keeps it; not the same, so that one can be changed for the other."""
@@ -118,12 +124,16 @@ class WebhookReplica:
         health: HealthServer | None = None,
         in_queues: QueueSettings | None = None,
         secret: str = "",
+        visible: Visibility | None = None,
     ) -> None:
-        """`secret` names a Secret that another controller keeps; without one the leader keeps its own."""
+        """`secret` names a Secret that another controller keeps; without one the leader keeps its own. `visible`: the
+        visibility API, answered at the same port."""
+        self._visible = visible
         self._secret = secret or SECRET
         self._client = client
         self._namespace = namespace
-        self._rotation = Rotation(SERVICE, hosts or (f"{SERVICE}.{namespace}.svc",))
+        shown = (f"{VISIBILITY}.{namespace}.svc",) if visible is not None else ()
+        self._rotation = Rotation(SERVICE, (hosts or (f"{SERVICE}.{namespace}.svc",)) + shown)
         self._server = WebhookServer()
         self._presented = asyncio.Event()
         self._unproven = "the API server has not called it yet"
@@ -141,6 +151,8 @@ class WebhookReplica:
 
     async def run(self, host: str, port: int) -> None:
         """Answer calls until cancelled, with whatever certificate the Secret holds."""
+        if self._visible is not None:
+            await self._visible.serve(self._client, self._server)
         await self._server.start(host, port)
         secrets: Cache[Json] = Cache(
             self._client, kinds.SECRET, namespace=self._namespace, field_selector=f"metadata.name={self._secret}"
@@ -186,9 +198,11 @@ class WebhookReplica:
 
     async def keep(self, client: Client) -> None:
         """Renew the certificate in time and tell the API server which CA to trust, until cancelled."""
-        configurations = ((kinds.MUTATING_WEBHOOK, CONFIGURATION), (kinds.VALIDATING_WEBHOOK, CONFIGURATION))
+        configurations = [(kinds.MUTATING_WEBHOOK, CONFIGURATION), (kinds.VALIDATING_WEBHOOK, CONFIGURATION)]
+        if self._visible is not None:
+            configurations += [(kinds.API_SERVICE, name) for name in self._visible.api_services]
         keeper = CertificateKeeper(
-            client, self._rotation, namespace=self._namespace, secret=SECRET, webhooks=configurations
+            client, self._rotation, namespace=self._namespace, secret=SECRET, webhooks=tuple(configurations)
         )
         await keeper.run()
 

@@ -34,6 +34,7 @@ from shoal.kube.scraping import ScrapeReview
 from shoal.kube.writes import Writes
 
 if TYPE_CHECKING:
+    from shoal.cli.visibility import Visibility
     from shoal.controllers.appwrapper import AppWrapperSettings
     from shoal.controllers.multicluster import ClusterSettings, HubPlaces
     from shoal.controllers.planning import PlanningLoop
@@ -142,6 +143,12 @@ Part = Callable[[Writes], Coroutine[Any, Any, None]]
     "makes and renews one, and tells the API server.",
 )
 @click.option(
+    "--visibility",
+    is_flag=True,
+    help="Answer Kueue's visibility API (positions in queues), as `shoal install --visibility` sets it up; needs "
+    "--webhooks.",
+)
+@click.option(
     "--watch-namespace",
     "watched",
     callback=choices.namespaces,
@@ -224,6 +231,7 @@ def command(
     webhooks: bool,
     webhook_url: str,
     webhook_secret: str,
+    visibility: bool,
     watched: tuple[str, ...],
     health_port: int,
     open_metrics: bool,
@@ -262,6 +270,13 @@ def command(
     if not kube_api_qps:
         kube_api_qps, kube_api_burst = of_kueue.qps, kube_api_burst or of_kueue.burst
     webhooks = webhooks or bool(webhook_url)
+    visible = None
+    if visibility:
+        if not webhooks or "queues" not in names:
+            raise click.UsageError("--visibility needs --webhooks and the controller queues")
+        from shoal.cli.visibility import Visibility
+
+        visible = Visibility("" if webhook_url else os.environ.get("POD_IP", ""))
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
@@ -280,7 +295,7 @@ def command(
         names = (*names, "clusters") if "clusters" not in names else names
         hub = structs.replace(hub, app_wrappers=hub.app_wrappers or agents.CONFIG)
     places = places_of(hub) if "clusters" in names else None
-    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices)
+    parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices, visible)
     with flag("--watch-namespace"):
         choices.check_limits(watched, names)
     if "clusters" in names:
@@ -312,6 +327,7 @@ def command(
             RequestRate(kube_api_qps, kube_api_burst or round(2 * kube_api_qps)) if kube_api_qps else None,
             page_port,
             page_url,
+            visible,
         )
     )
 
@@ -353,8 +369,10 @@ def parts_named(
     history: HistoryStore | None = None,
     places: HubPlaces | None = None,
     notices: NoticeSettings | None = None,
+    visible: Visibility | None = None,
 ) -> dict[str, Part]:
-    """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand."""
+    """What runs while a replica leads. `health` serves their metrics, `readiness` is told how they stand, `visible`
+    tells the order of the queues."""
     from msgspec import structs
 
     parts: dict[str, Part] = {}
@@ -367,6 +385,7 @@ def parts_named(
     if "appwrapper" in names or "queues" in names or with_ray_gangs:
         from shoal.controllers import appwrapper, queues, ray_gangs
         from shoal.controllers.planning import PlanningLoop
+        from shoal.controllers.queues.visibility import PendingWorkloads
         from shoal.controllers.ray.job import HttpDashboard, ProxiedDashboard
         from shoal.controllers.ray.nodes import DashboardNodes
 
@@ -388,7 +407,9 @@ def parts_named(
             if "queues" in names:
                 asked = ProxiedDashboard(writes.client) if ray_settings.kubernetes_proxy else HttpDashboard()
                 nodes = DashboardNodes(writes.client, ray_settings, asked)
-                queues.QueueController(leading[0], of_queues, nodes, places.for_queues if places else None)
+                queued = queues.QueueController(leading[0], of_queues, nodes, places.for_queues if places else None)
+                if visible is not None:
+                    visible.follow(PendingWorkloads(queued.caches, leading[0].engine))
             loop = leading[0]
             sparing = asyncio.create_task(_spare_collector_after(loop.ready))
             readiness.runs("gangs", RunningPart(loop.ready.is_set, lambda: watched_by(loop), required))
@@ -397,6 +418,8 @@ def parts_named(
             finally:
                 sparing.cancel()
                 leading.clear()
+                if visible is not None:
+                    visible.follow(None)
                 readiness.ended("gangs")
 
         readiness.require("gangs")
@@ -467,6 +490,7 @@ async def _run(
     rate: RequestRate | None,
     page_port: int,
     page_url: str,
+    visible: Visibility | None,
 ) -> None:
     """Without a `webhook_url` the API server calls the webhooks through the Service."""
     from shoal.kube.lease import Leadership
@@ -500,11 +524,15 @@ async def _run(
                 health=health,
                 in_queues=in_queues,
                 secret=webhook_secret,
+                visible=visible,
             )
             keep = admission.keep
             if not webhook_secret:
                 parts = {"webhook certificate": lambda writes: keep(writes.client), **parts}
             health.require("webhook", admission.trouble)
+            if visible is not None:
+                shown = visible
+                parts = {"visibility": lambda writes: shown.announce(writes, namespace), **parts}
 
         async def everything() -> None:
             async with asyncio.TaskGroup() as tasks:

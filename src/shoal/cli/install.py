@@ -51,6 +51,7 @@ from shoal.version import __version__
     type=click.Choice(["own", "cert-manager"]),
     help="Of the webhooks: kept by the controller, or by a cert-manager that is installed. Default: own.",
 )
+@click.option("--visibility", is_flag=True, help="Also Kueue's visibility API, as an aggregated API.")
 @click.option("--open-metrics", is_flag=True, help="As `shoal controller --open-metrics`.")
 @click.option("--crds-only", is_flag=True, help="Install only the CRDs; run `shoal controller` elsewhere.")
 @click.option(
@@ -75,6 +76,7 @@ def command(
     replicas: int | None,
     watched: tuple[str, ...],
     certificates: Literal["own", "cert-manager"] | None,
+    visibility: bool,
     open_metrics: bool,
     crds_only: bool,
     webhook_url: str,
@@ -122,6 +124,7 @@ def command(
         namespaces=watched or base.namespaces,
         certificates=certificates or base.certificates,
         webhook_url=webhook_url or base.webhook_url,
+        visibility=visibility or base.visibility,
         open_metrics=open_metrics or base.open_metrics,
         kube_api_qps=base.kube_api_qps or of_kueue.qps,
         kube_api_burst=base.kube_api_burst or of_kueue.burst,

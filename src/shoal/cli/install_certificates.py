@@ -57,8 +57,10 @@ def _authority(namespace: str) -> list[Json]:
 
 
 def _names(namespace: str, url: str) -> Json:
-    """By which the API server calls: the Service, or the host of a URL."""
-    host = urlsplit(url).hostname or f"{admission.SERVICE}.{namespace}.svc"
+    """By which the API server calls: the Services, or the host of a URL."""
+    host = urlsplit(url).hostname
+    if not host:
+        return {"dnsNames": [f"{name}.{namespace}.svc" for name in (admission.SERVICE, admission.VISIBILITY)]}
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -80,6 +80,14 @@ class Values(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     webhook_url: Annotated[
         str, msgspec.Meta(description="URL of a controller outside the cluster. Empty: through the Service.")
     ] = ""
+    visibility: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Kueue's visibility API (positions in queues, for kueuectl and KueueViz) as an aggregated API. "
+            "Needs webhooks and queues; in the chart not with webhookUrl. While no controller answers it, the API "
+            "server cannot say which kinds it has, and namespaces are not deleted."
+        ),
+    ] = False
     open_metrics: Annotated[
         bool,
         msgspec.Meta(description="Serve metrics without a token. Default: to users that may get /metrics."),

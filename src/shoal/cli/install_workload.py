@@ -43,6 +43,7 @@ def arguments(namespace: str, values: Values) -> list[str]:
         "shoal",
         "controller",
         *(["--webhooks"] if values.webhooks else ()),
+        *(["--visibility"] if values.visibility else ()),
         *(["--open-metrics"] if values.open_metrics else ()),
         *([f"--page-port={PAGE_PORT}"] if values.page or values.page_url else ()),
         *([f"--page-url={values.page_url}"] if values.page_url else ()),
@@ -104,7 +105,7 @@ def _deployment(namespace: str, values: Values) -> Json:
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 5},
         "resources": values.resources,
-        "env": [_history(values), *_notify_key(values)],
+        "env": [_history(values), *_notify_key(values), *_pod_address(values)],
         "volumeMounts": [{"name": "state", "mountPath": STATE}],
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -153,6 +154,12 @@ def _history(values: Values) -> Json:
 def _notify_key(values: Values) -> list[Json]:
     reference = {"name": values.notify_secret, "key": "key"}
     return [{"name": "SHOAL_NOTIFY_KEY", "valueFrom": {"secretKeyRef": reference}}] if values.notify_secret else []
+
+
+def _pod_address(values: Values) -> list[Json]:
+    """The leader is the endpoint of the visibility API."""
+    reference = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [{"name": "POD_IP", "valueFrom": reference}] if values.visibility else []
 
 
 def _disruption_budget(namespace: str) -> Json:

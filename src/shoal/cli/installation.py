@@ -7,11 +7,13 @@ controllers do. No rule here has a star; a wrapped kind that is not listed needs
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from shoal.api import people
 from shoal.api.crds import load_crds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
-from shoal.cli import admission, install_scope
+from shoal.cli import admission, install_scope, visibility
 from shoal.cli.install_certificates import certificates, injected
 from shoal.cli.install_flow import flow_control
 from shoal.cli.install_values import Values, settings_of
@@ -53,6 +55,7 @@ def objects(values: Values, *, namespace: str = NAMESPACE) -> list[Json]:
         *(flow_control(namespace) if values.flow_control else ()),
         *(certificates(namespace, values) if values.webhooks and is_issued(values) else ()),
         *workload(namespace, values),
+        *(_visibility(values, namespace) if values.visibility and values.webhooks and queues else ()),
         *(webhook_configurations(values, namespace) if values.webhooks else ()),
     ]
 
@@ -81,6 +84,10 @@ def rights_within(chosen: str, granted: list[Json], namespace: str) -> list[Json
     """In one of the namespaces that are looked after; our own may be among them."""
     role = {**labelled(RBAC, "Role", GANGS, chosen), "rules": install_scope.within(granted)}
     return [role, _binding("RoleBinding", chosen, namespace, "Role", GANGS)]
+
+
+def _visibility(values: Values, namespace: str) -> list[Json]:
+    return visibility.objects(values, namespace, urlsplit(values.webhook_url) if values.webhook_url else None)
 
 
 def is_issued(values: Values) -> bool:

@@ -94,6 +94,7 @@ async def _remove(namespace: str, crds: bool, where: Where) -> None:
             network_policy=True,
             service_monitor=True,
             page_url="https://page",
+            visibility=True,
             certificates="cert-manager",
             namespaces=installed.namespaces,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from shoal.api.kind import Kind
-from shoal.api.kinds import CRD, MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
+from shoal.api.kinds import API_SERVICE, CRD, MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
 from shoal.api.meta import Json
 from shoal.kube.certificates import Chain, Pair, Rotation, read_pair
 from shoal.kube.client import Client
@@ -171,7 +171,7 @@ def _split(bundle: bytes) -> Iterator[bytes]:
 
 
 def _client_configs(kind: Kind, obj: Json) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Where a configuration names its caller's trust: path and value of each clientConfig."""
+    """Where a configuration names its caller's trust: path and value of what holds a caBundle."""
     if kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
         for number, webhook in enumerate(obj.get("webhooks") or ()):
             yield f"/webhooks/{number}/clientConfig", webhook.get("clientConfig") or {}
@@ -179,3 +179,5 @@ def _client_configs(kind: Kind, obj: Json) -> Iterator[tuple[str, dict[str, Any]
         webhook = ((obj.get("spec") or {}).get("conversion") or {}).get("webhook") or {}
         if "clientConfig" in webhook:
             yield "/spec/conversion/webhook/clientConfig", webhook["clientConfig"]
+    elif kind == API_SERVICE:
+        yield "/spec", obj.get("spec") or {}

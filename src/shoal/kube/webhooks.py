@@ -92,6 +92,10 @@ class WebhookServer:
         """Answer GET requests at this path, for clients other than API servers."""
         self._app.router.add_get(path, handler)
 
+    def trust(self, add: Callable[[ssl.SSLContext], None]) -> None:
+        """Let callers show certificates of an authority that `add` names, before the start."""
+        add(self._tls)
+
     def present(self, leaf: Pair) -> None:
         """Use this certificate for connections from now on."""
         load_pair(self._tls, leaf.certificate, leaf.key, "the webhook certificate")
