@@ -219,6 +219,10 @@ class Engine:
         """All gangs that wait for the quota of this ClusterQueue, the next one first."""
         return self._queues.kueue.line(cluster_queue)
 
+    def waiting_counts(self, cluster_queue: str) -> tuple[int, int]:
+        """How many of a ClusterQueue's gangs would be tried, and how many wait until something changes."""
+        return self._queues.kueue.waiting_counts(cluster_queue)
+
     def usage(self, namespace: str, name: str) -> LocalQueueUsage | None:
         """What a LocalQueue had lately, where queues are shared by usage; None: nothing is known yet."""
         return self._queues.kueue.usage(namespace, name)

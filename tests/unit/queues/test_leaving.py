@@ -109,17 +109,21 @@ async def test_what_happened_is_counted(quiet: Cluster) -> None:
         for family in metrics.collect()
         for sample in family.samples
     }
-    assert told["kueue_admitted_workloads_total", "cluster-queue"] == 2
-    assert told["kueue_evicted_workloads_total", "cluster-queue", "Preempted"] == 1
+    for named in ("", "high"):
+        assert told["kueue_admitted_workloads_total", "cluster-queue", named] == 1
+        assert told["kueue_admission_wait_time_seconds_count", "cluster-queue", named] == 1
+    assert told["kueue_evicted_workloads_total", "cluster-queue", "Preempted", "", ""] == 1
     assert told["kueue_preempted_workloads_total", "cluster-queue", "InClusterQueue"] == 1
-    assert told["kueue_pending_workloads", "cluster-queue", "active"] == 1
-    assert told["kueue_admission_wait_time_seconds_count", "cluster-queue"] == 2
+    waiting = [told["kueue_pending_workloads", "cluster-queue", one] for one in ("active", "inadmissible")]
+    unadmitted = [value for key, value in told.items() if key[:2] == ("kueue_unadmitted_workloads", "cluster-queue")]
+    assert sum(waiting) == sum(unadmitted) == 1
+    assert told["kueue_admission_attempts_total", "success"] >= 2
     assert told["kueue_cluster_queue_status", "cluster-queue", "active"] == 1
     mine = ("user-queue", "default")
     assert told["kueue_local_queue_admitted_workloads_total", *mine, ""] == 1
     assert told["kueue_local_queue_admitted_workloads_total", *mine, "high"] == 1
-    assert told["kueue_local_queue_evicted_workloads_total", *mine, "Preempted", ""] == 1
-    assert told["kueue_evicted_workloads_once_total", "cluster-queue", "Preempted", ""] == 1
+    assert told["kueue_local_queue_evicted_workloads_total", *mine, "Preempted", "", ""] == 1
+    assert told["kueue_evicted_workloads_once_total", "cluster-queue", "Preempted", "", ""] == 1
     assert told["kueue_workload_eviction_latency_seconds_count", "cluster-queue", "Preempted"] == 1
     assert told["kueue_admission_checks_wait_time_seconds_count", "cluster-queue", "high"] == 1
     assert told["kueue_local_queue_admission_wait_time_seconds_count", *mine, "high"] == 1

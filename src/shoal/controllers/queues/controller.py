@@ -108,7 +108,7 @@ class QueueController:
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._elastic = ElasticWorkers(self.context, planning, writer, draining)
         self._status = QueueStatus(self.context, planning.engine)
-        self.metrics = QueueMetrics(self.caches, self._status.problems)
+        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine.waiting_counts)
         self.context.stored = self.metrics.stored
         self._pace = StatusPace(self.clock)
         self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
@@ -230,6 +230,7 @@ class QueueController:
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
         now = self.clock.now()
+        self.metrics.planned(plan)
         if self._destinations is not None:
             self._destinations.planned(plan, self._workload_by_uid)
         for key in touched:

@@ -15,27 +15,31 @@ from shoal.api.objects import key_of
 from shoal.controllers.queues import losses
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
+from shoal.controllers.queues.cohort_metrics import CohortSums, above, cohort_families
 from shoal.controllers.queues.quota_metrics import quota_families
-from shoal.controllers.queues.stay_metrics import StayMetrics
+from shoal.controllers.queues.stay_metrics import StayMetrics, cause_of
 from shoal.controllers.queues.stored import created_at, is_true
+from shoal.controllers.queues.workloads import class_of
+from shoal.engine.model import Plan
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
 _ROLE = "standalone"
+_CLASSED = ("cluster_queue", "priority_class")
 
 
 class Waits:
-    """A histogram per cluster queue."""
+    """A histogram per cluster queue and class."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, list[int]] = {}
-        self.sums: Counter[str] = Counter()
+        self.counts: dict[tuple[str, str], list[int]] = {}
+        self.sums: Counter[tuple[str, str]] = Counter()
 
-    def add(self, queue: str, microseconds: int) -> None:
+    def add(self, queue: tuple[str, str], microseconds: int) -> None:
         seconds = max(0, microseconds) // SECOND
         self.counts.setdefault(queue, [0] * (len(BOUNDS) + 1))[bisect_left(BOUNDS, seconds)] += 1
         self.sums[queue] += seconds
 
-    def buckets(self, queue: str) -> list[tuple[str, int]]:
+    def buckets(self, queue: tuple[str, str]) -> list[tuple[str, int]]:
         total, found = 0, []
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts[queue], strict=True):
             total += count
@@ -44,13 +48,23 @@ class Waits:
 
 
 class QueueMetrics:
-    def __init__(self, caches: QueueCaches, problems: Callable[[ClusterQueue], list[tuple[str, str]]]) -> None:
+    def __init__(
+        self,
+        caches: QueueCaches,
+        problems: Callable[[ClusterQueue], list[tuple[str, str]]],
+        waiting: Callable[[str], tuple[int, int]] = lambda queue: (0, 0),
+    ) -> None:
+        """`waiting`: how many of a queue's gangs would be tried, and how many are inadmissible."""
         self._caches = caches
         self._problems = problems
-        self.reserved: Counter[str] = Counter()
-        self.admitted: Counter[str] = Counter()
-        self.finished: Counter[str] = Counter()
-        self.evicted: Counter[tuple[str, str]] = Counter()
+        self._waiting = waiting
+        self.reserved: Counter[tuple[str, str]] = Counter()
+        self.admitted: Counter[tuple[str, str]] = Counter()
+        self.finished: Counter[tuple[str, str]] = Counter()
+        self.below: Counter[tuple[str, str]] = Counter()
+        """Admitted Workloads by each cohort above their queue, and by class."""
+        self.attempts: Counter[str] = Counter()
+        self.evicted: Counter[tuple[str, str, str, str]] = Counter()
         self.preempted: Counter[tuple[str, str]] = Counter()
         self.lost: Counter[str] = Counter()
         self.reserved_wait, self.admitted_wait = Waits(), Waits()
@@ -67,16 +81,21 @@ class QueueMetrics:
         def became(kind: str) -> bool:
             return draft.is_true(kind) and not is_true(before, kind)
 
+        named = class_of(before)
         if became("QuotaReserved"):
-            self.reserved[queue] += 1
-            self.reserved_wait.add(queue, waited)
+            self.reserved[queue, named] += 1
+            self.reserved_wait.add((queue, named), waited)
         if became("Admitted"):
-            self.admitted[queue] += 1
-            self.admitted_wait.add(queue, waited)
+            self.admitted[queue, named] += 1
+            self.admitted_wait.add((queue, named), waited)
+            found_queue = self._caches.cluster_queue(queue)
+            cohort = found_queue.spec.cohort_name if found_queue is not None else ""
+            for one in above(self._caches, cohort):
+                self.below[one, named] += 1
         if became("Finished"):
-            self.finished[queue] += 1
+            self.finished[queue, named] += 1
         if became("Evicted") and is_true(before, "QuotaReserved"):
-            self.evicted[queue, draft.reason("Evicted")] += 1
+            self.evicted[queue, *cause_of(draft), named] += 1
         if became("Preempted"):
             self.preempted[queue, draft.reason("Preempted")] += 1
             found = self._caches.job_of(key_of(before))
@@ -92,19 +111,34 @@ class QueueMetrics:
             ("admitted_workloads", "Workloads that were admitted.", self.admitted),
             ("finished_workloads", "Workloads that ended.", self.finished),
         ):
-            counter = CounterMetricFamily(f"kueue_{name}", text, labels=["cluster_queue", "replica_role"])
-            for queue, count in sorted(totals.items()):
-                counter.add_metric([queue, _ROLE], count)
+            counter = CounterMetricFamily(f"kueue_{name}", text, labels=[*_CLASSED, "replica_role"])
+            for key, count in sorted(totals.items()):
+                counter.add_metric([*key, _ROLE], count)
             yield counter
-        for name, label, text, pairs in (
-            ("evicted_workloads", "reason", "Workloads that were evicted.", self.evicted),
-            ("preempted_workloads", "reason", "Workloads that were preempted.", self.preempted),
-        ):
-            which = "preempting_cluster_queue" if name.startswith("preempted") else "cluster_queue"
-            counter = CounterMetricFamily(f"kueue_{name}", text, labels=[which, label, "replica_role"])
-            for (queue, reason), count in sorted(pairs.items()):
-                counter.add_metric([queue, reason, _ROLE], count)
-            yield counter
+        counter = CounterMetricFamily(
+            "kueue_evicted_workloads",
+            "Workloads that were evicted.",
+            labels=["cluster_queue", "reason", "underlying_cause", "priority_class", "replica_role"],
+        )
+        for of_eviction, count in sorted(self.evicted.items()):
+            counter.add_metric([*of_eviction, _ROLE], count)
+        yield counter
+        counter = CounterMetricFamily(
+            "kueue_preempted_workloads",
+            "Workloads that were preempted.",
+            labels=["preempting_cluster_queue", "reason", "replica_role"],
+        )
+        for (queue, reason), count in sorted(self.preempted.items()):
+            counter.add_metric([queue, reason, _ROLE], count)
+        yield counter
+        counter = CounterMetricFamily(
+            "kueue_admission_attempts",
+            "Plans about queues: success where a Workload got quota in it.",
+            labels=["result", "replica_role"],
+        )
+        for result in ("success", "inadmissible"):
+            counter.add_metric([result, _ROLE], self.attempts[result])
+        yield counter
         text = "Accelerator-seconds that preempted Workloads had done and not saved."
         wasted = CounterMetricFamily("shoal_preemption_lost_accelerator_seconds", text, labels=["cluster_queue"])
         for queue, seconds in sorted(self.lost.items()):
@@ -114,28 +148,62 @@ class QueueMetrics:
             ("quota_reserved_wait_time_seconds", "From creation to quota.", self.reserved_wait),
             ("admission_wait_time_seconds", "From creation to admission.", self.admitted_wait),
         ):
-            spread = HistogramMetricFamily(f"kueue_{name}", text, labels=["cluster_queue", "replica_role"])
-            for queue in sorted(waits.counts):
-                spread.add_metric([queue, _ROLE], waits.buckets(queue), waits.sums[queue])
+            spread = HistogramMetricFamily(f"kueue_{name}", text, labels=[*_CLASSED, "replica_role"])
+            for key in sorted(waits.counts):
+                spread.add_metric([*key, _ROLE], waits.buckets(key), waits.sums[key])
             yield spread
         yield from self._gauges(GaugeMetricFamily)
         yield from quota_families(self._caches)
+        yield from cohort_families(CohortSums(self._caches), self.below)
+        yield self._unadmitted(GaugeMetricFamily)
         yield from self._stays.collect()
 
+    def planned(self, plan: Plan) -> None:
+        """One look at what waits, with what came of it."""
+        if plan.reservations or plan.holds or plan.preempts:
+            self.attempts["success" if plan.reservations else "inadmissible"] += 1
+
+    def _unadmitted(self, family: Any) -> Any:
+        """Why Workloads are not admitted, as their conditions say it."""
+        gauge = family(
+            "kueue_unadmitted_workloads",
+            "Workloads that are not admitted, by the reason that their condition QuotaReserved, or Admitted, has.",
+            labels=["cluster_queue", "reason", "underlying_cause", "replica_role"],
+        )
+        found: Counter[tuple[str, str]] = Counter()
+        for workload in self._caches.workloads.list():
+            if is_true(workload, "Finished") or is_true(workload, "Admitted"):
+                continue
+            told = {one.type: one.reason for one in workload.status.conditions or () if one.status == "False"}
+            queue = self._caches.cluster_queue_name(workload)
+            found[queue, told.get("QuotaReserved") or told.get("Admitted") or "Pending"] += 1
+        for (queue, reason), count in sorted(found.items()):
+            if queue:
+                gauge.add_metric([queue, reason, "", _ROLE], count)
+        return gauge
+
     def _gauges(self, family: Any) -> Iterator[Any]:
+        queues = self._caches.cluster_queues.list()
+        pending = family(
+            "kueue_pending_workloads",
+            "Workloads that wait for quota: active, which would be tried, or inadmissible until something changes.",
+            labels=["cluster_queue", "status", "replica_role"],
+        )
+        for queue in queues:
+            active, aside = self._waiting(queue.metadata.name)
+            if not is_true(queue, "Active"):
+                active, aside = 0, queue.status.pending_workloads
+            pending.add_metric([queue.metadata.name, "active", _ROLE], active)
+            pending.add_metric([queue.metadata.name, "inadmissible", _ROLE], aside)
+        yield pending
         shown = {
-            "pending_workloads": ("kueue_pending_workloads", "Workloads that wait for quota."),
             "reserving_workloads": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
             "admitted_workloads": ("kueue_admitted_active_workloads", "Workloads that are admitted."),
         }
-        queues = self._caches.cluster_queues.list()
         for field, (name, text) in shown.items():
-            is_pending = field == "pending_workloads"
-            labels = ["cluster_queue", *(["status"] if is_pending else []), "replica_role"]
-            gauge = family(name, text, labels=labels)
+            gauge = family(name, text, labels=["cluster_queue", "replica_role"])
             for queue in queues:
-                state = ["active" if is_true(queue, "Active") else "inadmissible"] if is_pending else []
-                gauge.add_metric([queue.metadata.name, *state, _ROLE], getattr(queue.status, field))
+                gauge.add_metric([queue.metadata.name, _ROLE], getattr(queue.status, field))
             yield gauge
         status = family("kueue_cluster_queue_status", "1 for the state a queue is in.",
                         labels=["cluster_queue", "status", "replica_role"])  # fmt: skip

@@ -42,7 +42,7 @@ def _quotas(queues: Iterable[ClusterQueue]) -> Iterator[Any]:
             for flavor in group.flavors:
                 for quota in flavor.resources:
                     labels = [queue.spec.cohort_name, queue.metadata.name, flavor.name, quota.name, _ROLE]
-                    nominal.add_metric(labels, _units(quota.nominal_quota))
+                    nominal.add_metric(labels, units(quota.nominal_quota))
                     borrowing.add_metric(labels, _limit(quota.borrowing_limit))
                     lending.add_metric(labels, _limit(quota.lending_limit))
     yield from (nominal, borrowing, lending)
@@ -65,7 +65,7 @@ def _usage_of_cluster_queues(queues: list[Any]) -> Iterator[Any]:
     for queue in queues:
         cohort, name, status = queue.spec.cohort_name, queue.metadata.name, queue.status
         for family, usages in ((reserved, status.flavors_reservation), (used, status.flavors_usage)):
-            for flavor, resource, amount in _amounts(usages):
+            for flavor, resource, amount in amounts(usages):
                 family.add_metric([cohort, name, flavor, resource, _ROLE], amount)
         if status.fair_sharing is not None:
             share.add_metric([name, cohort, _ROLE], status.fair_sharing.weighted_share)
@@ -95,11 +95,13 @@ def _local_queues(queues: list[Any]) -> Iterator[Any]:
     )
     for queue in queues:
         name, status = [queue.metadata.name, queue.metadata.namespace], queue.status
-        pending.add_metric([*name, "active" if _is_active(queue) else "inadmissible", _ROLE], status.pending_workloads)
+        for state in ("active", "inadmissible"):
+            count = status.pending_workloads if (state == "active") is _is_active(queue) else 0
+            pending.add_metric([*name, state, _ROLE], count)
         reserving.add_metric([*name, _ROLE], status.reserving_workloads)
         admitted.add_metric([*name, _ROLE], status.admitted_workloads)
         for family, usages in ((reserved, status.flavors_reservation), (used, status.flavors_usage)):
-            for flavor, resource, amount in _amounts(usages):
+            for flavor, resource, amount in amounts(usages):
                 family.add_metric([*name, flavor, resource, _ROLE], amount)
     yield from (pending, reserving, admitted, reserved, used)
 
@@ -108,17 +110,18 @@ def _is_active(queue: LocalQueue) -> bool:
     return any(one.type == "Active" and one.status == "True" for one in queue.status.conditions or ())
 
 
-def _amounts(usages: tuple[FlavorUsage, ...] | None) -> Iterator[tuple[str, str, float]]:
+def amounts(usages: tuple[FlavorUsage, ...] | None) -> Iterator[tuple[str, str, float]]:
+    """Flavor, resource and amount of a status."""
     for flavor in usages or ():
         for one in flavor.resources:
-            yield flavor.name, one.name, _units(one.total)
+            yield flavor.name, one.name, units(one.total)
 
 
 def _limit(text: str | int | float | None) -> float:
-    return inf if text is None else _units(text)
+    return inf if text is None else units(text)
 
 
-def _units(text: str | int | float) -> float:
+def units(text: str | int | float) -> float:
     """A stored quantity as a number; one that cannot be read counts nothing."""
     try:
         return parse(text).nano / NANO

@@ -23,13 +23,15 @@ _LOCAL = ("name", "namespace", "priority_class")
 
 COUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "evicted_workloads_once": (
-        "Workloads that were evicted for the first time.", ("cluster_queue", "reason", "priority_class"),
+        "Workloads that were evicted for the first time.",
+        ("cluster_queue", "reason", "underlying_cause", "priority_class"),
     ),
     "local_queue_quota_reserved_workloads": ("Workloads of a LocalQueue that got quota.", _LOCAL),
     "local_queue_admitted_workloads": ("Workloads of a LocalQueue that were admitted.", _LOCAL),
     "local_queue_finished_workloads": ("Workloads of a LocalQueue that ended.", _LOCAL),
     "local_queue_evicted_workloads": (
-        "Workloads of a LocalQueue that were evicted.", ("name", "namespace", "reason", "priority_class"),
+        "Workloads of a LocalQueue that were evicted.",
+        ("name", "namespace", "reason", "underlying_cause", "priority_class"),
     ),
 }  # fmt: skip
 TIMES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -88,9 +90,9 @@ class StayMetrics:
                 took("execution_time_seconds", since(before, "Admitted"))
         reason = draft.reason("Evicted")
         if became("Evicted") and is_true(before, "QuotaReserved"):
-            self._counts["local_queue_evicted_workloads"][*local, reason, named] += 1
+            self._counts["local_queue_evicted_workloads"][*local, *cause_of(draft), named] += 1
             if not (before.raw.get("status") or {}).get("schedulingStats"):
-                self._counts["evicted_workloads_once"][queue, reason, named] += 1
+                self._counts["evicted_workloads_once"][queue, *cause_of(draft), named] += 1
             if is_true(before, "PodsReady"):
                 took("pods_ready_to_evicted_time_seconds", since(before, "PodsReady"), (queue, reason), own=False)
         if became("QuotaReserved", holds=False) and is_true(before, "Evicted"):
@@ -149,6 +151,13 @@ class StayMetrics:
             found = self._caches.cohorts.get(Key("", cohort))
             cohort = found.spec.parent_name if found is not None else ""
         return seen[-1] if seen else ""
+
+
+def cause_of(draft: WorkloadDraft) -> tuple[str, str]:
+    """Reason of an eviction and what lies under it, as Kueue divides them: `DeactivatedDueTo…` has both in one word."""
+    reason = draft.reason("Evicted")
+    head, found, cause = reason.partition("DueTo")
+    return (head, cause) if found else (reason, "")
 
 
 def _buckets(counts: list[int]) -> list[tuple[str, int]]:

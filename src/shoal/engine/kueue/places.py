@@ -29,6 +29,15 @@ def line(cluster_queue: str, state: QueueState) -> list[Gang]:
     return [member.gang for member in record.waiting.everyone() if not member.holds] if record is not None else []
 
 
+def waiting_counts(cluster_queue: str, state: QueueState) -> tuple[int, int]:
+    """Gangs of a queue that would be tried, and those set aside until something changes."""
+    record = state.records.get(cluster_queue)
+    if record is None:
+        return 0, 0
+    aside = record.waiting.inadmissible_count()
+    return len(record.waiting) - aside, aside
+
+
 def places(key: str, state: QueueState, register: Register) -> Places | None:
     member = register.members.get(key)
     record = state.records.get(member.queue) if member is not None else None

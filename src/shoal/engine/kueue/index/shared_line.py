@@ -138,6 +138,9 @@ class SharedLine:
     def inadmissible(self) -> list[QueueMember]:
         return sorted((member for member in self.members() if self.is_inadmissible(member)), key=self.rank)
 
+    def inadmissible_count(self) -> int:
+        return sum(line.inadmissible_count() for line in self._lines.values())
+
     def inadmissible_alone(self) -> Iterator[QueueMember]:
         return chain.from_iterable([line.inadmissible_alone() for line in self._lines.values()])
 

@@ -311,6 +311,11 @@ class WaitingIndex:
     def inadmissible(self) -> list[QueueMember]:
         return sorted((member for member in self._members.values() if self.is_inadmissible(member)), key=_order)
 
+    def inadmissible_count(self) -> int:
+        """How many are inadmissible; looks at shapes, not at every gang."""
+        whole = sum(shape.size for shape in self._shapes.values() if shape.is_inadmissible)
+        return whole + sum(not self._shapes[self._members[uid].shape].is_inadmissible for uid in self._inadmissible)
+
     def inadmissible_alone(self) -> Iterator[QueueMember]:
         return iter([self._members[uid] for uid in sorted(self._inadmissible)] if self._inadmissible else ())
 

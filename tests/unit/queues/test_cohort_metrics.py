@@ -1,0 +1,44 @@
+"""What the queues below a cohort have together, as Prometheus is told."""
+
+from __future__ import annotations
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from tests.cluster import Cluster
+from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, true
+from tests.unit.queues.conftest import decide
+
+
+def cohort(name: str, **spec: object) -> Json:
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": name}}
+    return {**body, "spec": spec}
+
+
+async def test_a_cohort_counts_all_below_it_and_what_is_lent(quiet: Cluster) -> None:
+    metrics = decide(quiet).metrics
+    queue = cluster_queue(quota={"cpu": "10"})
+    queue["spec"]["cohortName"] = "team"
+    lends = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]
+    lends["lendingLimit"] = "4"
+    own = {"name": "cpu", "nominalQuota": "3"}
+    flavors = [{"name": flavor()["metadata"]["name"], "resources": [own]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    rounds = [cohort("a", parentName="b"), cohort("b", parentName="a")]
+    await make(quiet, flavor(), cohort("all"), cohort("team", parentName="all", resourceGroups=groups), *rounds)
+    await make(quiet, queue, local_queue())
+    (made,) = await make(quiet, job("train", 2))
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: one["status"].get("admittedWorkloads") == 1)
+    await quiet.settled()
+    told = {
+        (sample.name.removeprefix("kueue_cohort_subtree_"), sample.labels["cohort"]): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.name.startswith("kueue_cohort_subtree_")
+    }
+    for name in ("team", "all"):
+        assert told["quota", name] == 7  # its own three cores, and four that the queue lends
+        assert told["resource_reservations", name] == 2
+        assert told["admitted_active_workloads", name] == 1
+        assert told["admitted_workloads_total", name] == 1
+    assert not [name for _, name in told if name in ("a", "b")]
