@@ -22,10 +22,11 @@ from shoal.cli.install_values import Values
 from shoal.cli.install_workload import labelled
 from shoal.controllers.queues import visibility
 from shoal.kube import front_proxy
+from shoal.kube.admission_review import User
 from shoal.kube.client import Client
 from shoal.kube.errors import KubeError, NotFound
 from shoal.kube.front_proxy import FrontProxies
-from shoal.kube.webhooks import User, WebhookServer
+from shoal.kube.webhooks import WebhookServer
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult

@@ -16,8 +16,8 @@ import msgspec
 
 from shoal.api.kinds import SUBJECT_ACCESS_REVIEW
 from shoal.api.meta import Json
+from shoal.kube.admission_review import User
 from shoal.kube.client import Client
-from shoal.kube.webhooks import User
 
 NAMESPACE, CONFIG_MAP = "kube-system", "extension-apiserver-authentication"
 READER = "extension-apiserver-authentication-reader"

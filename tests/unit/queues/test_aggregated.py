@@ -15,9 +15,10 @@ from shoal.api.meta import Json
 from shoal.cli.visibility import Visibility
 from shoal.controllers.queues.visibility import GROUP, PendingWorkloads
 from shoal.kube import front_proxy
+from shoal.kube.admission_review import User
 from shoal.kube.certificates import Pair, make_authority, make_leaf
 from shoal.kube.front_proxy import FrontProxies
-from shoal.kube.webhooks import User, WebhookServer
+from shoal.kube.webhooks import WebhookServer
 from shoal.kube.writes import Writes
 from tests.cluster import Cluster
 from tests.faults import proven
