@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,11 @@ from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock, SystemClock
 from shoal.kube.errors import AlreadyExists, KubeError, NotFound
+from shoal.kube.transport import Request, Response
 from shoal.kube.writes import Writes, contains
 from shoal.local import machine
 from shoal.local.apiserver import Server
+from shoal.local.apiserver.requests.route import Route
 from shoal.local.gateway_kinds import gateway_crds
 from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
@@ -142,13 +145,16 @@ class LocalCluster:
         self._begin("scheduler", self.scheduler.run)
         authority = self.server.identity.ca.certificate.decode()
         from shoal.cli.local_visibility import LocalVisibility
+        from shoal.controllers.multicluster import HubPlaces
         from shoal.controllers.planning.history.store import HistoryStore
         from shoal.controllers.queues.visibility import GROUP as VISIBILITY_GROUP
 
         history = HistoryStore(f"sqlite:///{self.home.history}")
         visible = LocalVisibility()
         self.server.own_groups[VISIBILITY_GROUP] = visible.answer
-        parts = controllers(self.client, self.settings, self.home.name, authority, history, visible, self.clock)
+        places = HubPlaces(clusters, self.clock)
+        self.server.other_clusters = partial(read_member, places)
+        parts = controllers(self.client, self.settings, self.home.name, authority, history, visible, self.clock, places)
         for name, part in parts.items():
             self._begin(name, part)
         await self.agent.ready.wait()
@@ -297,16 +303,17 @@ def controllers(
     history: HistoryStore | None = None,
     visible: LocalVisibility | None = None,
     clock: Clock | None = None,
+    places: HubPlaces | None = None,
 ) -> dict[str, Part]:
     """What runs beside the API server, by name."""
     from msgspec import structs
 
     from shoal.controllers import ray
-    from shoal.controllers.multicluster import HubPlaces
+    from shoal.controllers.multicluster import HubLeases, HubPlaces
     from shoal.local import autoscaler, builtin
 
     writes, of_ray, hub = Writes(client, clock=clock), ray_settings(settings), hub_settings(settings)
-    places = HubPlaces(hub, clock)
+    places = places or HubPlaces(hub, clock)
     gangs = structs.replace(wrapper_settings(settings), ray_sidecars=of_ray.sidecars)
     queues = structs.replace(queue_settings(settings), ray_sidecars=of_ray.sidecars)
     return {
@@ -315,6 +322,7 @@ def controllers(
         "gangs": lambda: run_gangs(writes, gangs, queues, of_ray, history, visible, places),
         "autoscaler": lambda: autoscaler.run(client, settings, cluster, clock),
         "clusters": lambda: run_clusters(writes, hub, places),
+        "hub leases": lambda: HubLeases(client, clock=clock, writes=writes).run(),
     }
 
 
@@ -363,6 +371,21 @@ async def run_clusters(writes: Writes, settings: ClusterSettings, places: HubPla
     from shoal.controllers.multicluster import ClusterController
 
     await ClusterController(writes.client, settings, writes=writes, places=places, clock=writes.clock).run()
+
+
+async def read_member(
+    places: HubPlaces, cluster: str, request: Request, route: Route | None
+) -> Response | AsyncIterator[bytes]:
+    """What gangs of this cluster have in another one, for users that the API server let through."""
+    from shoal.controllers.multicluster.reading import MemberObject, MemberReading, refusal
+
+    members = places.placing.members
+    if members is None:
+        return refusal(404, "NotFound", f"there is no other cluster {cluster}")
+    wanted = None
+    if route is not None:
+        wanted = MemberObject(route.group, route.plural, route.namespace, route.name, route.subresource)
+    return await MemberReading(members).read(cluster, request, wanted)
 
 
 def hub_settings(settings: LocalSettings) -> ClusterSettings:

@@ -198,12 +198,17 @@ def why(member: str, output: str, kubeconfig: Path | None, context: str | None, 
 
 @command.command(epilog="\b\nExamples:\n  shoal cluster role | kubectl --context west apply -f -")
 def role() -> None:
-    """Print the ClusterRole that a member's credential needs: what a hub does there, and no more."""
-    from shoal.cli.installation import member_rules
+    """Print the roles that a member's credential needs: what a hub does there, and no more.
 
-    metadata = {"name": "shoal-hub"}
-    made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata}
+    The ClusterRole for all of it; the Role in Shoal's namespace is for gangs whose loss policy is move alone.
+    """
+    from shoal.cli.installation import member_lease_rules, member_rules
+
+    made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "shoal-hub"}}
     show.document({**made, "rules": member_rules()}, "yaml")
+    click.echo("---")
+    own = {"name": "shoal-hub", "namespace": NAMESPACE}
+    show.document({**made, "kind": "Role", "metadata": own, "rules": member_lease_rules()}, "yaml")
 
 
 # --- add

@@ -298,6 +298,10 @@ def command(
     parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices, visible)
     with flag("--watch-namespace"):
         choices.check_limits(watched, names)
+    if "appwrapper" in names or "queues" in names:
+        from shoal.controllers.multicluster import HubLeases
+
+        parts["hub leases"] = lambda writes: HubLeases(writes.client, namespace, writes=writes).run()
     if "clusters" in names:
         from shoal.controllers.multicluster import ClusterController
 

@@ -243,6 +243,11 @@ def member_rules() -> list[Json]:
     ]
 
 
+def member_lease_rules() -> list[Json]:
+    """In the namespace of a member's Shoal: the hub's own lease there, for gangs that move from a lost member."""
+    return [_rule("coordination.k8s.io", ["leases"], (*_READ, "create", "patch"))]
+
+
 def _job_kinds() -> list[Kind]:
     """Every kind of job that a queue may hold, those of other packages included; pods are in the rules of all."""
     from shoal.controllers.queues.jobs import sendable
@@ -284,7 +289,7 @@ def lease_rules(*, announces: bool = True) -> list[Json]:
     kept = {**_rule("", ["secrets"], (*_READ, "update")), "resourceNames": [admission.SECRET]}
     issued = {**_rule("", ["secrets"], _READ), "resourceNames": [admission.ISSUED_SECRET]}
     return [
-        _rule("coordination.k8s.io", ["leases"], ("get", "create", "update", "patch")),
+        _rule("coordination.k8s.io", ["leases"], (*_READ, "create", "update", "patch")),  # its own, and hubs'
         {**_rule("", ["configmaps"], _READ), "resourceNames": [imports.RECORD]},
         # one that is never stored, to see whether the API server reaches the webhook
         _rule("workload.codeflare.dev", ["appwrappers"], ("create",)),

@@ -12,6 +12,7 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, NotFound
+from shoal.sdk import elsewhere
 
 _MADE = (
     kinds.WORKLOAD, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.JOB_SET, kinds.REPLICA_SET, kinds.JOB, kinds.POD,
@@ -20,7 +21,16 @@ _MADE = (
 
 
 async def events_of(client: Client, kind: Kind, obj: Json) -> list[dict[str, Any]]:
-    """Oldest first: when it was seen last, type, reason, object, message, count."""
+    """Oldest first: when it was seen last, type, reason, object, message, count; of a gang that runs in another cluster
+    also what was told there."""
+    rows = await _events_in(client, kind, obj)
+    at = await elsewhere.reading(client, kind, obj)
+    if at.cluster:
+        rows += [{**row, "cluster": at.cluster} for row in await _events_in(at.client, at.kind, at.obj)]
+    return sorted(rows, key=lambda row: str(row["at"]))
+
+
+async def _events_in(client: Client, kind: Kind, obj: Json) -> list[dict[str, Any]]:
     below = await made_by(client, obj)
     return await events_about(client, kind, obj, {one["metadata"]["uid"] for found in below.values() for one in found})
 

@@ -20,7 +20,7 @@ from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.kube.client import Client
 from shoal.kube.errors import ApiError, KubeError, NotFound
-from shoal.sdk import asking, following, gangs, happened
+from shoal.sdk import asking, elsewhere, following, gangs, happened
 from shoal.sdk.following import GangView
 
 ROLES = ("head", "worker", "submitter")
@@ -65,12 +65,13 @@ async def sources(client: Client, kind: Kind, obj: Json, role: str = "") -> list
 async def read(client: Client, kind: Kind, obj: Json, write: Write, *, role: str = "", previous: bool = False) -> bool:
     """What there is now, or what was kept of pods that are gone. `previous`: of the container before the last restart,
     or of the pod before this one. False: there is none yet."""
-    found = [one for one in await sources(client, kind, obj, role) if one.began]
-    if previous and found:
+    at = await elsewhere.reading(client, kind, obj)
+    found = [one for one in await sources(at.client, at.kind, at.obj, role) if one.began]
+    if previous and found and not at.cluster:
         return await _previous(client, kind, obj, found, write, role)
-    chosen = found if role == "worker" else found[-1:]
+    chosen = [] if previous else found if role == "worker" else found[-1:]
     for source in chosen:
-        await _stream(client, obj["metadata"]["namespace"], source, write, follow=False)
+        await _stream(at.client, obj["metadata"]["namespace"], source, write, follow=False)
     return bool(chosen) or await read_kept(client, kind, obj, write, role=role, previous=previous)
 
 
@@ -134,10 +135,11 @@ async def follow(client: Client, kind: Kind, obj: Json, tell: Tell, write: Write
             over = ended.is_set()
             changed.clear()
             current = seen[-1].obj if seen else obj
-            for source in await _now(client, kind, current, role):
+            reader, found = await _now(client, kind, current, role)
+            for source in found:
                 key = (source.uid, source.container)
                 if source.began and key not in done:
-                    done[key] = asyncio.ensure_future(_stream(client, namespace, source, write, follow=True))
+                    done[key] = asyncio.ensure_future(_stream(reader, namespace, source, write, follow=True))
             if over:
                 break
             try:
@@ -160,13 +162,15 @@ async def follow(client: Client, kind: Kind, obj: Json, tell: Tell, write: Write
         await asyncio.gather(watching, *done.values(), return_exceptions=True)
 
 
-async def _now(client: Client, kind: Kind, obj: Json, role: str) -> list[LogSource]:
+async def _now(client: Client, kind: Kind, obj: Json, role: str) -> tuple[Client, list[LogSource]]:
+    """Through which client, and what."""
     try:
-        return await sources(client, kind, obj, role)
+        at = await elsewhere.reading(client, kind, obj)
+        return at.client, await sources(at.client, at.kind, at.obj, role)
     except ApiError:
         raise
     except KubeError:
-        return []  # the server does not answer; the next look may be luckier
+        return client, []  # the server does not answer; the next look may be luckier
 
 
 async def _stream(client: Client, namespace: str, source: LogSource, write: Write, *, follow: bool) -> None:

@@ -10,9 +10,11 @@ from random import Random
 
 import pytest
 
-from tests.chaos.clusters.weather import Weather
+from shoal.controllers.multicluster import ClusterSettings
+from tests.chaos.clusters.weather import MOVING, SETTINGS, Weather
 from tests.faults import proven
 from tests.unit.clusters.test_app_wrapper_faults import sweeps_nothing
+from tests.unit.clusters.test_fence import stops_nothing
 
 UNREST = 25
 """Virtual seconds."""
@@ -20,9 +22,17 @@ A_LATE_CREATE = 1
 """The seed of a storm in which a create arrives after its gang is gone from the hub."""
 
 
-def seeds() -> range:
-    first, _, last = os.environ.get("SHOAL_SEEDS", "0:100").partition(":")
+A_LONG_SILENCE = 1
+"""The seed of a storm in which a member is silent until its gangs start elsewhere."""
+
+
+def seeds(otherwise: str = "0:100") -> range:
+    first, _, last = os.environ.get("SHOAL_SEEDS", otherwise).partition(":")
     return range(int(first), int(last))
+
+
+def moving_seeds() -> range:
+    return seeds("0:10")
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +42,9 @@ def reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"shoal.kube.{module}.Random", lambda *seed: Random(*(seed or (1,))), raising=True)
 
 
-async def storm(seed: int, unrest: int = UNREST) -> list[str]:
+async def storm(seed: int, settings: ClusterSettings = SETTINGS, unrest: int = UNREST) -> list[str]:
     """What was broken on the way, or is not as it must be in the calm."""
-    weather = Weather(seed)
+    weather = Weather(seed, settings)
     try:
         await weather.begin()
         await weather.unrest(unrest)
@@ -57,3 +67,17 @@ async def test_f604_in_a_storm_with_late_creates_a_gang_runs_in_one_place_at_a_t
     the hub and members' controllers die. Holds: in the merged history every gang runs in one place at a time (I40), and
     in the calm it is whole where the hub says, or nowhere (I41)."""
     assert await storm(A_LATE_CREATE) == []
+
+
+@pytest.mark.not_at_rest("judged by the merged history, and by what is in which cluster in the end")
+@pytest.mark.parametrize("seed", moving_seeds())
+async def test_in_any_storm_what_moves_from_a_silent_member_runs_in_one_place_at_a_time(seed: int) -> None:
+    assert await storm(seed, MOVING) == []
+
+
+@pytest.mark.not_at_rest("judged by the merged history, and by what is in which cluster in the end")
+@proven(without=stops_nothing)
+async def test_f728_in_a_storm_what_moves_from_a_silent_member_runs_in_one_place_at_a_time() -> None:
+    """F728: the same storms, and every gang goes on elsewhere when its member is silent for too long. Holds: members
+    whose clocks are an hour apart, and whose controllers die, stop what they have before it starts elsewhere."""
+    assert await storm(A_LONG_SILENCE, MOVING) == []

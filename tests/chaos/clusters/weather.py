@@ -15,10 +15,12 @@ from functools import partial
 from random import Random
 from typing import Any, Literal
 
+import msgspec
+
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
+from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubLeases, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
@@ -46,6 +48,8 @@ SETTINGS = ClusterSettings(
     admit_seconds=8.0,
     lost_seconds=12.0,
 )
+MOVING = msgspec.structs.replace(SETTINGS, app_wrapper_loss="move", lease_seconds=6.0, fence_seconds=8.0)
+"""What a silent member has stops there by itself and then starts elsewhere."""
 LEASE = LeaseSettings(duration=4.0)
 HOUR = 3600.0
 NETWORK = Rates(unsent=0.02, conflict=0.02, server_error=0.02, lost_answer=0.02, lost_request=0.02, cut=0.02, gone=0.02)
@@ -236,7 +240,11 @@ class Weather:
         self.replicas[name] = asyncio.ensure_future(run())
 
     async def _decide(self, name: str) -> None:
-        await planned(Client(self.members[name].transport()), WRAPPER, self.clocks[name]).run()  # type: ignore[arg-type]
+        client, clock = Client(self.members[name].transport()), self.clocks[name]
+        agent = HubLeases(client, clock=clock, random=Random(self.random.getrandbits(30)))  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(planned(client, WRAPPER, clock).run())  # type: ignore[arg-type]
+            tasks.create_task(agent.run())
 
     async def _replica(self, name: str) -> None:
         network = FaultyTransport(self.hub.transport(), NETWORK, seed=self.random.getrandbits(30), clock=self.clock)

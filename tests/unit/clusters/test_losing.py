@@ -49,7 +49,7 @@ def test_an_unknown_word_waits() -> None:
 
 
 def never_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AppWrapperPlaces, "is_lost", lambda self, *asked: False)
+    monkeypatch.setattr(AppWrapperPlaces, "until_lost", lambda self, *asked: None)
     impatient(monkeypatch)
 
 

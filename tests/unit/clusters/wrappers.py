@@ -30,11 +30,12 @@ class SendingTown(Town):
     """`loop` is the hub's planning loop."""
 
     loop: PlanningLoop
+    places: HubPlaces
 
     def send(self, settings: ClusterSettings = SENDING, transport: Transport | None = None) -> None:
         """Start the hub: its AppWrapper controller and the one of several clusters."""
         client = Client(transport or self.hub.server.transport())
-        places = HubPlaces(settings)
+        places = self.places = HubPlaces(settings)
         self.loop = PlanningLoop(client, WRAPPER.planning)
         AppWrapperController(self.loop, WRAPPER, places.for_wrappers)
         self.run_hub(self.loop.run())

@@ -13,7 +13,7 @@ import msgspec
 
 from shoal.api.appwrapper import CONTROLLER_NAME, AppWrapper, dialect, wrapped_items
 from shoal.api.gang import SUPPLY
-from shoal.api.labels import GATED, KUEUE_QUEUE
+from shoal.api.labels import FENCED, GATED, KUEUE_QUEUE
 from shoal.api.times import parse_time
 from shoal.controllers.appwrapper.settings import AppWrapperSettings
 from shoal.controllers.appwrapper.status import admission as admissions
@@ -200,6 +200,11 @@ def is_gated(wrapper: AppWrapper) -> bool:
     """A copy that its hub has not released yet: nothing of it is started, and nothing is said of it."""
     labels = wrapper.metadata.labels or {}
     return labels.get("IsDispatched") == "true" and GATED in (wrapper.metadata.annotations or {})
+
+
+def is_fenced(wrapper: AppWrapper) -> bool:
+    """A copy whose hub was not heard for too long: it stops."""
+    return is_gated(wrapper) and (wrapper.metadata.annotations or {}).get(GATED) == FENCED
 
 
 def is_started(wrapper: AppWrapper) -> bool:

@@ -21,6 +21,7 @@ from shoal.controllers.appwrapper.facts import (
     NEITHER,
     admission_of,
     is_bound_whole,
+    is_fenced,
     is_gated,
     is_queued_here,
     is_suspended,
@@ -68,7 +69,9 @@ VICTIMS_FIRST = 1.0
 STEP_ASIDE = 1.0
 """For so long a gang whose pods did not come up leaves the room it had to others, at most."""
 SUSPENDED = "Suspended"
-NO_SETBACK = ("SpecChanged", SUSPENDED, REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED)
+FENCED = "HubNotHeard"
+"""The hub that sent it fell silent, and would start it elsewhere."""
+NO_SETBACK = ("SpecChanged", SUSPENDED, REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED, FENCED)
 """Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
@@ -123,7 +126,13 @@ class AppWrapperReconciler:
         if status.can_run and is_suspended(wrapper):
             return await self._call_off(kind, wrapper, SUSPENDED, "Its queue stopped it.")
         if not status.can_run:
-            return await self._wait(kind, wrapper) if not is_gated(wrapper) else None
+            if is_gated(wrapper):
+                self._hold(wrapper)
+                return None
+            return await self._wait(kind, wrapper)
+        if is_fenced(wrapper):
+            said = "its hub was not heard for too long: it may run elsewhere"
+            return await self._call_off(kind, wrapper, FENCED, said)
         record = admissions.read(status.admission)
         if record.cluster:
             return await self._run_elsewhere(kind, wrapper, record)
@@ -176,6 +185,11 @@ class AppWrapperReconciler:
         return 0.0  # one of the same name may have come meanwhile
 
     # --- waiting
+
+    def _hold(self, wrapper: AppWrapper) -> None:
+        """It is gated: what was decided for it meanwhile is void."""
+        if self.context.decisions.admit(gang_key(wrapper), wrapper.metadata.uid) is not None:
+            self.context.note(NotStored, wrapper)
 
     async def _wait(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         context, key, uid = self.context, gang_key(wrapper), wrapper.metadata.uid
@@ -236,7 +250,8 @@ class AppWrapperReconciler:
             return None
         record = admission_of(admit, wrapper, now(), () if cluster else added_names(wrapper, context.settings))
         wraps = not cluster or (context.elsewhere is not None and context.elsewhere.is_bare(cluster))
-        record = msgspec.structs.replace(record, cluster=cluster, objects=record.objects if wraps else ())
+        fence = context.elsewhere.fence(wrapper) if cluster and context.elsewhere is not None else 0
+        record = msgspec.structs.replace(record, cluster=cluster, objects=record.objects if wraps else (), fence=fence)
         if not await context.store.has_status(kind):  # our own writes count as edits there
             record = msgspec.structs.replace(record, generation=0)
         status = statuses.admitted(statuses.ranked(status, context.facts.priority(wrapper, now())), record, now)

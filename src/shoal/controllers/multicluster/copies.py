@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from shoal.api import kinds
 from shoal.api.kueue_names import IN_USE, JOB_UID, PREBUILT
-from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN, LAST_APPLIED
+from shoal.api.labels import CLUSTER_LOSS, KUEUE_MULTIKUEUE_ORIGIN, LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.api.quantity import amount
 from shoal.controllers.multicluster import words
@@ -138,7 +138,8 @@ def _annotations(metadata: Json, uid: str, record: Record) -> Json:
         for name, value in (metadata.get("annotations") or {}).items()
         if not name.startswith(_OWN_PREFIX) and name != LAST_APPLIED
     }
-    return {**kept, words.HUB_WORKLOAD: uid, words.EPOCH: str(record.epoch)}
+    fenced = {CLUSTER_LOSS: "move"} if record.fence else {}
+    return {**kept, **fenced, words.HUB_WORKLOAD: uid, words.EPOCH: str(record.epoch)}
 
 
 # --- comparing

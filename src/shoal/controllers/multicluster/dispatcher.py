@@ -118,8 +118,8 @@ class Dispatcher:
         cluster, record = chosen_cluster(workload), record_of(workload)
         member = self._members.usable(cluster)
         if member is None:
-            left = self._members.until_lost(cluster)
-            if self._is_lost(workload, cluster):
+            left = self._until_lost(workload, cluster)
+            if left is not None and left <= 0:
                 await self._send_back(workload, check, f'Admitting remote lost: cluster "{cluster}"', "Retry")
                 return None
             if check is not None and check.get("state") == "Ready":
@@ -163,7 +163,8 @@ class Dispatcher:
             return ""
         if any(not stays(one) for one in self._hub.workloads.by_index("on", cluster)):
             return ""
-        return self._queued.other_place(workload, check["name"], found[1]["metadata"].get("annotations"))
+        said = {CLUSTER_LOSS: self._hub.queue_loss(workload), **(found[1]["metadata"].get("annotations") or {})}
+        return self._queued.other_place(workload, check["name"], said)
 
     async def _follow_copy(
         self, workload: Json, check: Json | None, copy: Json, cluster: str, member: Member
@@ -227,16 +228,18 @@ class Dispatcher:
             steps.evict(draft, "AdmissionCheck", why)
         await self._records.write(draft)
 
-    def _is_lost(self, workload: Json, cluster: str) -> bool:
-        """May it start elsewhere although this cluster cannot say what runs there?"""
+    def _until_lost(self, workload: Json, cluster: str) -> float | None:
+        """Seconds until it may start elsewhere although this cluster cannot say what runs there; None: it answers, or
+        that is waited for."""
+        record = record_of(workload)
+        if record.fence:
+            return self._members.until_stopped(cluster, record.fence, workload.get("spec") or {})
         left = self._members.until_lost(cluster)
-        if left is None or left > 0:
-            return False
         if not self._members.exists(cluster) or self._members.is_forgotten(cluster):
-            return True
+            return left
         found = self._hub.job_of(workload)
-        texts = (annotation(found[1], CLUSTER_LOSS) if found is not None else "", record_of(workload).loss)
-        return loss_policy(texts, self._settings.loss) == "move-anyway"
+        texts = (annotation(found[1], CLUSTER_LOSS) if found is not None else "", record.loss)
+        return left if loss_policy(texts, self._settings.loss) == "move-anyway" else None
 
     # --- leaving
 
@@ -252,7 +255,7 @@ class Dispatcher:
         left = record.without(*cleared)
         if left.on:
             await self._records.store(workload, left, held=True)
-            waits = [self._members.until_lost(name) for name in left.on]
+            waits = [self._until_lost(workload, name) for name in left.on]
             return min((max(one, 1.0) for one in waits if one is not None), default=None)
         found = self._hub.job_of(workload)
         finished = Draft(workload, 0).is_true("Finished")
@@ -274,6 +277,8 @@ class Dispatcher:
                 member.queue.enqueue(key_of(workload))
                 return False
             return True
-        if not self._is_lost(workload, name) and not workload["metadata"].get("deletionTimestamp"):
+        left = self._until_lost(workload, name)
+        is_lost = left is not None and left <= 0
+        if not is_lost and not workload["metadata"].get("deletionTimestamp"):
             return False
         return await self._members.remember_removal(name, workload["metadata"]["uid"], record_of(workload).epoch)

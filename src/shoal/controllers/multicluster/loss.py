@@ -12,9 +12,10 @@ from typing import Literal
 import msgspec
 
 SECOND = 1_000_000
-Loss = Literal["wait", "move-anyway"]
-"""What becomes of a gang whose cluster is lost. `wait`: it runs on there, and is started nowhere else. `move-anyway`:
-it goes back to the queue, and may run twice until its cluster is back."""
+Loss = Literal["wait", "move", "move-anyway"]
+"""What becomes of a gang whose cluster is lost. `wait`: it runs on there, and is started nowhere else. `move`: it goes
+only where it stops by itself once its hub is not heard, and starts elsewhere after that. `move-anyway`: it goes back to
+the queue, and may run twice until its cluster is back."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -42,4 +43,4 @@ def seconds_until_lost(name: str, standings: Iterable[Standing], now: int, limit
 def loss_policy(texts: Iterable[str], otherwise: Loss) -> Loss:
     """The first that says anything; a word that is unknown waits, which starts nothing twice."""
     said = next(filter(None, texts), otherwise)
-    return "move-anyway" if said == "move-anyway" else "wait"
+    return said if said in ("move", "move-anyway") else "wait"  # type: ignore[return-value]

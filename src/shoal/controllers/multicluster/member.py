@@ -224,6 +224,18 @@ class Member:
         if self.bare is not None:
             await self.bare.caught_up()
 
+    def gang_above(self, uid: str) -> str:
+        """UID at the hub of the gang whose copy has this UID here, or stands above what has it."""
+        return self.supply.pods.gang_above(uid) if self.supply is not None else self._hub_gang(uid)
+
+    def uids_in(self, namespace: str) -> set[str]:
+        """Of all that is here of the hub's gangs in this namespace."""
+        copies = [one for cache in self._caches for one in cache.list() if one["metadata"]["namespace"] == namespace]
+        found = {str(one["metadata"]["uid"]) for one in copies}
+        found |= {one.metadata.uid for _, one in (self.wrappers.every() if self.wrappers is not None else ())}
+        found |= {str(one["metadata"]["uid"]) for _, one in (self.bare.every() if self.bare is not None else ())}
+        return found | (self.supply.pods.uids_in(namespace) if self.supply is not None else set())
+
     def known(self) -> set[Key]:
         """Workloads of which something is here."""
         jobs = (_workload_key(job) for cache in self.jobs.values() for job in cache.list())

@@ -80,12 +80,21 @@ class MemberPods:
 
     def gang_of(self, pod: SeenPod) -> str:
         """UID at the hub of the gang that this pod belongs to; empty where it is none of the hub's."""
-        uid = owner_uid(pod)
+        return self.gang_above(owner_uid(pod)) or (self._copy_of(mark_of(pod)) if mark_of(pod) else "")
+
+    def gang_above(self, uid: str) -> str:
+        """UID at the hub of the gang whose copy has this UID here, or stands above the object that has it."""
         for _ in range(_LONGEST_CHAIN):
             if found := self._copy_of(uid) if uid else "":
                 return found
             uid = self._owner_of.get(uid, "")
-        return self._copy_of(mark_of(pod)) if mark_of(pod) else ""
+        return ""
+
+    def uids_in(self, namespace: str) -> set[str]:
+        """Of pods of the hub's gangs, and of what stands between them and a copy."""
+        pods = [one for one in self._pods.list() if one.metadata.namespace == namespace and self.gang_of(one)]
+        between = [one for cache in self._between.values() for one in cache.list() if self.gang_above(one.metadata.uid)]
+        return {one.metadata.uid for one in (*pods, *between)}
 
     def copy_changed(self, uid: str) -> None:
         """Whose the pods below this object are may be known only now."""

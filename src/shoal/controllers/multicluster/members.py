@@ -22,7 +22,9 @@ from shoal.api.meta import Json
 from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.credentials import Insecure, content_of
+from shoal.controllers.multicluster.fence import Fences
 from shoal.controllers.multicluster.hub import Hub, secret_name
+from shoal.controllers.multicluster.lease import fence_seconds
 from shoal.controllers.multicluster.loss import Standing, seconds_until_lost
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.placing import ClusterPlacing
@@ -78,6 +80,7 @@ class Members:
         self._hub, self._clusters, self._writer = hub, clusters, writer
         self._settings, self._clock, self._connect = settings, clock, connect
         self._heard, self._changed, self._placing, self._places = heard, changed, placing, places
+        self.fences = Fences(settings, clock, self.may_write, placing.room_changed)
         self._held: dict[str, _Held] = {}
         self._was_usable: dict[str, bool] = {}
         self._looked_at: set[str] = set()
@@ -170,6 +173,12 @@ class Members:
             if draft.condition("Active") is not None:
                 standings.append(Standing(cluster["metadata"]["name"], draft.is_true("Active"), draft.since("Active")))
         return seconds_until_lost(name, standings, self._clock.now(), self._settings.lost_seconds)
+
+    def until_stopped(self, name: str, fence: int, manifest: Json) -> float:
+        """Seconds until what this hub sent there under a fence cannot run any more. `fence`: what it was sent with."""
+        if not self.exists(name) or self.is_forgotten(name):
+            return 0.0
+        return max(fence, fence_seconds(self._settings, manifest)) - self.fences.silent_for(name)
 
     async def remember_removal(self, name: str, uid: str, epoch: int) -> bool:
         """Store that its copies must go from this cluster once it answers. False: there is no room to remember more."""
@@ -289,6 +298,7 @@ class Members:
             self._places.bare_heard,
             self._placing.room_changed,
         )
+        self.fences.begin(name, member.client, self.origin)
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
 
     async def _run(self, member: Member) -> None:
@@ -303,6 +313,7 @@ class Members:
             self._changed(member.name)
 
     def _drop(self, name: str) -> None:
+        self.fences.end(name)
         held = self._held.pop(name, None)
         if held is not None:
             held.task.cancel()

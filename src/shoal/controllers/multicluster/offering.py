@@ -12,9 +12,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from shoal.api.labels import CLUSTER_LOSS
 from shoal.api.meta import Json
-from shoal.api.objects import key_of
+from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.lease import fence_seconds
+from shoal.controllers.multicluster.loss import Loss, loss_policy
 from shoal.controllers.multicluster.member import Member
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.queued import QueuedPlaces
@@ -82,7 +85,7 @@ class Offering:
             if why := await self._hub.rights.refusal(kind.kind, job):
                 await self._records.answer(workload, check, "Rejected", why)
                 return None
-            workload = await self._records.store(workload, self._next(record, workload, asked), held=True)
+            workload = await self._records.store(workload, self._next(record, workload, job, asked), held=True)
         elif asked.more:
             more = replace(record, on=(*record.on, *asked.more), asked=self._clock.now())
             workload = await self._records.store(workload, more, held=True)
@@ -101,12 +104,20 @@ class Offering:
         await self._records.answer(workload, check, "Pending", self._told(workload, names, usable, asked.reasons))
         return self._next_look(record, asked)
 
-    def _next(self, record: Record, workload: Json, asked: AskedClusters) -> Record:
-        return record.next(self._clock.now(), asked.more, self._hub.queue_loss(workload))
+    def _next(self, record: Record, workload: Json, job: Json, asked: AskedClusters) -> Record:
+        said = self._hub.queue_loss(workload)
+        moves = self._loss(workload, job) == "move"
+        fence = fence_seconds(self._settings, workload.get("spec") or {}) if moves else 0
+        return record.next(self._clock.now(), asked.more, said, fence)
+
+    def _loss(self, workload: Json, job: Json) -> Loss:
+        return loss_policy((annotation(job, CLUSTER_LOSS), self._hub.queue_loss(workload)), self._settings.loss)
 
     # --- which clusters are asked
 
     def _asked(self, workload: Json, check: str, job: Json, record: Record, usable: dict[str, Member]) -> AskedClusters:
+        if record.fence if record.on else self._loss(workload, job) == "move":  # only where a fence holds
+            usable = {name: member for name, member in usable.items() if self._members.fences.holds(name)}
         fresh = [name for name in usable if name not in record.on]
         nominated = (workload.get("status") or {}).get("nominatedClusterNames") or ()
         if self._settings.chooses:
@@ -115,7 +126,8 @@ class Offering:
             if not record.on and (told := tuple(name for name in nominated if name in usable)):
                 self._queued.keep_for(workload, told)
                 return AskedClusters(told)
-            found = self._queued.nominate_again(workload, check, job["metadata"].get("annotations"))
+            said = {**(job["metadata"].get("annotations") or {}), CLUSTER_LOSS: self._loss(workload, job)}
+            found = self._queued.nominate_again(workload, check, said)
             more = tuple(name for name in found.clusters if name in fresh)
             if more:
                 self._queued.keep_for(workload, more)

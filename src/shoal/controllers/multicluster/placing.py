@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.api.labels import CLUSTER_LOSS
 from shoal.api.meta import Json
 from shoal.api.objects import annotation
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.choice import Candidate, ClusterPolicy, chosen, parse_policy
+from shoal.controllers.multicluster.loss import Loss, loss_policy
 from shoal.controllers.multicluster.room import question_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.supply import Judgement, MemberSupply, Tier
@@ -34,12 +36,19 @@ HOME = "local"
 Labels = dict[str, str]
 
 
+NOT_FENCED = (
+    "its loss policy is move, and nothing there stops gangs once this hub is not heard: Shoal must run there, and our "
+    "credential must reach Leases in its namespace"
+)
+
+
 class Wishes(msgspec.Struct, frozen=True):
     """What a gang says itself of the clusters that it goes to, by annotations."""
 
     policy: ClusterPolicy
     required: str = ""
     preferred: str = ""
+    loss: Loss = "wait"
 
     def excludes(self, labels: Labels) -> bool:
         return bool(self.required) and not label_selector(self.required)(labels)
@@ -48,8 +57,8 @@ class Wishes(msgspec.Struct, frozen=True):
         return bool(self.preferred) and label_selector(self.preferred)(labels)
 
 
-def wishes_of(annotations: Mapping[str, str] | None, otherwise: str) -> Wishes:
-    """`otherwise`: the policy of the settings. Raises BadInput, naming the annotation at fault."""
+def wishes_of(annotations: Mapping[str, str] | None, otherwise: str, loss: Loss = "wait") -> Wishes:
+    """`otherwise`, `loss`: policies of the settings. Raises BadInput, naming the annotation at fault."""
     found = annotations or {}
     text = found.get(words.POLICY, "")
     try:
@@ -64,7 +73,7 @@ def wishes_of(annotations: Mapping[str, str] | None, otherwise: str) -> Wishes:
             raise BadInput(f"annotation {name}: {error}") from None
     if preferred and not text and "affinity" not in policy.order:
         policy = msgspec.structs.replace(policy, order=("affinity", *policy.order))
-    return Wishes(policy, required, preferred)
+    return Wishes(policy, required, preferred, loss_policy((found.get(CLUSTER_LOSS, ""),), loss))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -148,6 +157,8 @@ class ClusterPlacing:
             return f"its labels do not match {words.SELECTOR}: {wishes.required}"
         if members.is_leaving(name) or members.is_cordoned(name) or members.usable(name) is None:
             return members.trouble(name)
+        if wishes.loss == "move" and not members.fences.holds(name):
+            return NOT_FENCED
         until, why = self._refused.get((uid, name), (0.0, ""))
         return why if self.clock.monotonic() < until else ""
 

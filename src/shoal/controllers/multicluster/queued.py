@@ -38,7 +38,7 @@ class QueuedPlaces:
         if not names:
             return NominatedClusters(reasons={"": f"check {check} names no clusters: see its MultiKueueConfig"})
         try:
-            wishes = wishes_of(annotations, self.placing.settings.policy)
+            wishes = wishes_of(annotations, self.placing.settings.policy, self.placing.settings.loss)
         except BadInput as error:
             return NominatedClusters(reasons={"": str(error)})
         found = self.placing.choose(gang, names, wishes)

@@ -36,13 +36,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     loss: str = ""
     """What its ClusterQueue said of a lost cluster when the round began."""
 
+    fence: int = 0
+    """Seconds after the hub's last word after which nothing of this round runs in a cluster; 0: it runs on."""
+
     past: tuple[int, ...] = ()
     """Rounds before this one, the newest last. A copy of a round that is not named here is of unknown origin."""
 
-    def next(self, now: int, clusters: tuple[str, ...], loss: str = "") -> Record:
+    def next(self, now: int, clusters: tuple[str, ...], loss: str = "", fence: int = 0) -> Record:
         """The next round."""
         past = (*self.past, self.epoch)[-MOST_PAST:] if self.epoch else ()
-        return Record(epoch=max(self.epoch + 1, now), on=clusters, loss=loss, past=past)
+        return Record(epoch=max(self.epoch + 1, now), on=clusters, loss=loss, fence=fence, past=past)
 
     @property
     def last_asked(self) -> int:

@@ -24,10 +24,18 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     lost_seconds: float = 900.0
     """How long a cluster may be silent before its gangs go back to the queue."""
     loss: Loss = "move-anyway"
-    """What becomes of a queued job whose cluster is lost: `move-anyway`, as MultiKueue, back to the queue, or `wait`
-    for that cluster. Annotation `shoal.dev/cluster-loss` of the job or its ClusterQueue says otherwise."""
+    """What becomes of a queued job whose cluster is lost: `move-anyway`, as MultiKueue, back to the queue, `wait` for
+    that cluster, or `move` once it has stopped there by itself. Annotation `shoal.dev/cluster-loss` of the job or its
+    ClusterQueue says otherwise."""
     app_wrapper_loss: Loss = "wait"
     """The same for AppWrappers of v1beta1, and their annotation."""
+    lease_seconds: float = 40.0
+    """How long gangs that would `move` run on in a cluster that does not hear this hub."""
+    fence_seconds: float = 60.0
+    """How long they may then take to stop, with what controllers there take to notice, before they start elsewhere; the
+    time that a pod asks for beyond the usual 30 seconds is added."""
+    lease_namespace: str = "shoal-system"
+    """Namespace of Shoal in the other clusters, where this hub's Lease is."""
     probe_seconds: float = 5.0
     """How often every cluster is asked whether it is there."""
     silent_seconds: float = 15.0

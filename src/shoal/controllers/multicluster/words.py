@@ -32,14 +32,20 @@ CORDONED = "shoal.dev/cordoned"
 """Annotation of a MultiKueueCluster that takes no new gangs: since when."""
 KINDS = "shoal.dev/kinds"
 """Annotation of a MultiKueueCluster without Shoal: kinds of the objects that were ever sent there."""
+ASKED = "shoal.dev/asked"
+"""Annotation of a hub's Lease in a member: what the member asks, again and again."""
+GRANTED = "shoal.dev/granted"
+"""Annotation of a hub's Lease in a member: the last question that the hub has granted."""
 REMOVALS = "shoal.dev/removals"
 """Annotation of a MultiKueueCluster: what must go there once it answers again."""
 
 __all__ = [
+    "ASKED",
     "CORDONED",
     "DRAINING",
     "EPOCH",
     "FORGOTTEN",
+    "GRANTED",
     "HUB",
     "HUB_NAMESPACE",
     "HUB_WORKLOAD",

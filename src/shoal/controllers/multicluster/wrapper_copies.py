@@ -16,7 +16,7 @@ from shoal.api import kinds
 from shoal.api.appwrapper import AppWrapper
 from shoal.api.codec import plain, typed
 from shoal.api.kind import Key, Kind
-from shoal.api.labels import GATED, LAST_APPLIED
+from shoal.api.labels import CLUSTER_LOSS, FENCED, GATED, LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.settings import ClusterSettings
@@ -30,6 +30,7 @@ from shoal.kube.writes import Writer
 
 KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY)
 DISPATCHED = "IsDispatched"
+ENDED = ("Completed", "Failed", "Deleted")
 _OWN_PREFIX = "shoal.dev/"
 
 
@@ -90,9 +91,10 @@ class WrapperCopies:
             self._copies[kind].note_write(found)
         return found
 
-    async def create(self, kind: Kind, wrapper: AppWrapper, epoch: int) -> AppWrapper:
-        """Gated. Raises AlreadyExists where one of that name is there."""
-        made = typed(await self._writer.create(kind, body_of(kind, wrapper, epoch, self._origin)), AppWrapper)
+    async def create(self, kind: Kind, wrapper: AppWrapper, epoch: int, *, fenced: bool = False) -> AppWrapper:
+        """Gated. `fenced`: it stops once this hub is not heard. Raises AlreadyExists."""
+        body = body_of(kind, wrapper, epoch, self._origin, fenced=fenced)
+        made = typed(await self._writer.create(kind, body), AppWrapper)
         self._copies[kind].note_write(made)
         return made
 
@@ -137,10 +139,15 @@ def round_of(found: AppWrapper) -> tuple[str, int]:
 
 def is_gated(found: AppWrapper) -> bool:
     """It was never released: nothing of it can have been started."""
-    return GATED in (found.metadata.annotations or {})
+    return (found.metadata.annotations or {}).get(GATED, FENCED) != FENCED
 
 
-def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str) -> Json:
+def is_stopped(found: AppWrapper) -> bool:
+    """It was stopped there because this hub was not heard."""
+    return (found.metadata.annotations or {}).get(GATED) == FENCED
+
+
+def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str, *, fenced: bool = False) -> Json:
     """Users' annotations travel along; ours are about one cluster only."""
     metadata = wrapper.metadata
     kept = {
@@ -148,6 +155,8 @@ def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str) -> Json:
         for name, value in (metadata.annotations or {}).items()
         if not name.startswith(_OWN_PREFIX) and name != LAST_APPLIED
     }
+    if fenced:
+        kept[CLUSTER_LOSS] = "move"
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -21,10 +21,11 @@ from shoal.api.objects import annotation, key_of
 from shoal.controllers.multicluster.bare_copies import BareGang, NotTaken
 from shoal.controllers.multicluster.copies import altered, marks
 from shoal.controllers.multicluster.hub import Hub
-from shoal.controllers.multicluster.loss import loss_policy
+from shoal.controllers.multicluster.lease import fence_seconds
+from shoal.controllers.multicluster.loss import Loss, loss_policy
 from shoal.controllers.multicluster.member import Member, RefusedByMember
 from shoal.controllers.multicluster.placing import HOME, ClusterPlacing, wishes_of
-from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, is_gated, round_of
+from shoal.controllers.multicluster.wrapper_copies import ENDED, WrapperCopies, is_gated, is_stopped, round_of
 from shoal.controllers.planning.other_clusters import MemberChoice, ObjectName, Sent, SentCopy, StoredRound
 from shoal.engine.model import Gang
 from shoal.engine.nodes import parse_selector
@@ -90,7 +91,7 @@ class AppWrapperPlaces:
         if names is None:
             return MemberChoice(reasons={"": f"there is no MultiKueueConfig {self._settings.app_wrappers}"})
         try:
-            wishes = wishes_of(annotations, self._settings.policy)
+            wishes = wishes_of(annotations, self._settings.policy, self._settings.app_wrapper_loss)
         except BadInput as error:
             return MemberChoice(reasons={"": str(error)})
         for name in names:
@@ -127,15 +128,24 @@ class AppWrapperPlaces:
 
     # --- lost and drained
 
-    def is_lost(self, cluster: str, annotations: Mapping[str, str] | None = None) -> bool:
+    def fence(self, wrapper: AppWrapper) -> int:
+        if self._loss(wrapper) != "move":
+            return 0
+        return fence_seconds(self._settings, plain(wrapper.spec))
+
+    def until_lost(self, wrapper: AppWrapper, cluster: str, fence: int) -> float | None:
         members = self._members
-        left = members.until_lost(cluster) if members is not None else None
-        if members is None or left is None or left > 0 or members.usable(cluster) is not None:
-            return False
-        if members.is_forgotten(cluster):
-            return True
-        said = (annotations or {}).get(CLUSTER_LOSS, "")
-        return loss_policy((said,), self._settings.app_wrapper_loss) == "move-anyway"
+        if members is None or members.usable(cluster) is not None:
+            return None
+        if fence:
+            return members.until_stopped(cluster, fence, plain(wrapper.spec))
+        left = members.until_lost(cluster)
+        if members.is_forgotten(cluster) or self._loss(wrapper) == "move-anyway":
+            return left
+        return None
+
+    def _loss(self, wrapper: AppWrapper) -> Loss:
+        return loss_policy((annotation(wrapper, CLUSTER_LOSS),), self._settings.app_wrapper_loss)
 
     def silent_since(self, cluster: str) -> str:
         return self._members.silent_since(cluster) if self._members is not None else ""
@@ -228,7 +238,13 @@ class AppWrapperPlaces:
     # --- copies
 
     async def send(
-        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, objects: Sequence[Json] = ()
+        self,
+        kind: Kind,
+        wrapper: AppWrapper,
+        cluster: str,
+        epoch: int,
+        objects: Sequence[Json] = (),
+        fence: int = 0,
     ) -> Sent:
         member, copies = self._usable(cluster)
         if member is None or copies is None or self._hub is None:
@@ -242,16 +258,18 @@ class AppWrapperPlaces:
                 return Sent("done" if made else "later")
             if not copies.takes(kind):
                 return Sent("refused", f"it serves no {kind.kind} in {kind.api_version}")
-            return await self._create(copies, kind, wrapper, epoch)
+            return await self._create(copies, kind, wrapper, epoch, fenced=fence > 0)
         except (RefusedByMember, NotTaken, Invalid, Forbidden, BadRequest, NotFound) as error:
             return Sent("refused", str(error))
         except KubeError as error:
             log.info("cluster %s: AppWrapper %s: %s", cluster, key_of(wrapper), error)
             return Sent("later", str(error))
 
-    async def _create(self, copies: WrapperCopies, kind: Kind, wrapper: AppWrapper, epoch: int) -> Sent:
+    async def _create(
+        self, copies: WrapperCopies, kind: Kind, wrapper: AppWrapper, epoch: int, *, fenced: bool
+    ) -> Sent:
         try:
-            found = await copies.create(kind, wrapper, epoch)
+            found = await copies.create(kind, wrapper, epoch, fenced=fenced)
             log.info("AppWrapper %s is sent, round %d", key_of(wrapper), epoch)
         except AlreadyExists:
             there = await copies.look_up(kind, key_of(wrapper))
@@ -312,6 +330,8 @@ class AppWrapperPlaces:
                 return SentCopy("unknown", why=str(error))
         if found is None or not self._is_round(copies, found, wrapper, epoch):
             return SentCopy("gone")
+        if is_stopped(found) and found.status.state not in ENDED:
+            return SentCopy("stopped", found)
         return SentCopy("gated" if is_gated(found) else "there", found)
 
     async def _look_bare(self, member: Member, gang: BareGang, names: Sequence[ObjectName]) -> SentCopy:
@@ -344,12 +364,14 @@ class AppWrapperPlaces:
         epoch: int,
         names: Sequence[ObjectName] = (),
         lost: bool = False,
+        fence: int = 0,
     ) -> bool:
         member, copies = self._usable(cluster)
         if self._members is None:
             return False
         if member is None or copies is None:
-            given_up = lost and self.is_lost(cluster, wrapper.metadata.annotations)
+            left = self.until_lost(wrapper, cluster, fence) if lost else None
+            given_up = left is not None and left <= 0
             if not wrapper.metadata.deletion_timestamp and self._members.exists(cluster) and not given_up:
                 return False  # it may run there: nothing starts a second time
             return await self._members.remember_removal(cluster, wrapper.metadata.uid, epoch)

@@ -39,8 +39,8 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class SentCopy(msgspec.Struct, frozen=True):
-    where: Literal["there", "gated", "gone", "unknown"]
-    """`gated`: there, and not released yet."""
+    where: Literal["there", "gated", "stopped", "gone", "unknown"]
+    """`gated`: there, and not released yet. `stopped`: there, and stopped because this cluster was not heard."""
     found: AppWrapper | None = None
     why: str = ""
     """Of an unknown one: why its cluster cannot say."""
@@ -79,8 +79,12 @@ class OtherClusters(Protocol):
         """Room in this cluster is this gang's from now on, and in the one that it moves to. Round 0: it is not stored
         yet."""
 
-    def is_lost(self, cluster: str, annotations: Mapping[str, str] | None = None) -> bool:
-        """Does it not answer, and may this AppWrapper start elsewhere for all that?"""
+    def fence(self, wrapper: AppWrapper) -> int:
+        """Seconds after the last word of this cluster after which nothing of it runs in the other; 0: it runs on."""
+
+    def until_lost(self, wrapper: AppWrapper, cluster: str, fence: int) -> float | None:
+        """Seconds until this AppWrapper may start elsewhere although its cluster does not answer; zero or less: now.
+        None: it answers, or that is waited for. `fence`: what was stored with its admission."""
 
     def silent_since(self, cluster: str) -> str:
         """Since when it does not answer; empty while it does."""
@@ -98,9 +102,16 @@ class OtherClusters(Protocol):
         """This cluster is not chosen again for this gang for a while."""
 
     async def send(
-        self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, objects: Sequence[Json] = ()
+        self,
+        kind: Kind,
+        wrapper: AppWrapper,
+        cluster: str,
+        epoch: int,
+        objects: Sequence[Json] = (),
+        fence: int = 0,
     ) -> Sent:
-        """Make the copy, gated; again is harmless. `objects`: of a bare one, what it wraps, to be made instead."""
+        """Make the copy, gated; again is harmless. `objects`: of a bare one, what it wraps, to be made instead. With a
+        `fence` it stops there once this cluster is not heard."""
 
     async def release(
         self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
@@ -123,6 +134,7 @@ class OtherClusters(Protocol):
         epoch: int,
         names: Sequence[ObjectName] = (),
         lost: bool = False,
+        fence: int = 0,
     ) -> bool:
         """True once nothing of it is there, or its removal is stored for when the cluster answers. `lost`: it was
         called off because the cluster is lost."""

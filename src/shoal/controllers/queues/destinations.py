@@ -15,7 +15,8 @@ import msgspec
 from shoal.api.gang import PREFIX
 from shoal.api.kueue_names import bounded
 from shoal.api.kueue_workload import Workload
-from shoal.api.objects import key_of
+from shoal.api.labels import CLUSTER_LOSS
+from shoal.api.objects import annotation, key_of
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import NotStored
 from shoal.controllers.planning.other_clusters import NominatedClusters, QueueClusters
@@ -129,8 +130,12 @@ class QueueDestinations:
         return self._elsewhere.nominate(gang, check, annotations)
 
     def _annotations(self, workload: Workload) -> Mapping[str, str] | None:
+        """Its job's, and of its queue what becomes of it where the cluster is lost."""
         job = self._caches.job_of(key_of(workload))
-        return job[1]["metadata"].get("annotations") if job is not None else None
+        own = (job[1]["metadata"].get("annotations") if job is not None else None) or {}
+        queue = self._caches.cluster_queue_of(workload)
+        said = annotation(queue, CLUSTER_LOSS) if queue is not None else ""
+        return {CLUSTER_LOSS: said, **own} if said else own
 
     def _own(self, workload: Workload) -> list[tuple[str, str]]:
         """What its job says itself of clusters."""

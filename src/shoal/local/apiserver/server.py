@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -55,7 +55,7 @@ from shoal.local.apiserver.primitives.status import (
 )
 from shoal.local.apiserver.requests import route as routes
 from shoal.local.apiserver.requests.body import MOST_BYTES
-from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, object_answer
+from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, StreamAnswer, object_answer
 from shoal.local.apiserver.requests.hooks import HookCaller
 from shoal.local.apiserver.requests.route import RequestUser, Route
 from shoal.local.apiserver.storage.store import Durability, Storage, WriteFailed
@@ -75,6 +75,9 @@ log = logging.getLogger(__name__)
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
 OwnPath = Callable[[Request, RequestUser], Awaitable[Response]]
 OwnGroup = Callable[[Request, Route | None], Awaitable[Response]]
+OtherCluster = Callable[[str, Request, Route | None], Awaitable[Response | AsyncIterator[bytes]]]
+CLUSTERS = "/clusters/"
+"""Below it and the name of another cluster, that one is read as if it stood here."""
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
 
 
@@ -110,6 +113,8 @@ class Server:
         """Paths that are no resources, for users that the server has told apart; what else runs here answers them."""
         self.own_groups: dict[str, OwnGroup] = {}
         """API groups without stored objects; what else runs here answers them, without a route their discovery."""
+        self.other_clusters: OtherCluster | None = None
+        """Reads what gangs of this cluster have in others, once the user's rights were asked for here."""
         self.ready = False
 
     # --- life
@@ -281,6 +286,8 @@ class Server:
             if request.method != "POST":
                 raise method_not_allowed()
             return await own(request, user)
+        if request.path.startswith(CLUSTERS) and self.other_clusters is not None:
+            return await self._elsewhere(request, user, self.other_clusters)
         route = routes.parse(request)
         group = self.own_groups.get(_group_of(request) if route is None else route.group)
         if route is None:
@@ -307,6 +314,18 @@ class Server:
         if call.warnings and isinstance(answer, Response):
             answer.headers["warning"] = "\n".join(f'299 - "{_quoted(text)}"' for text in call.warnings[:20])
         return answer
+
+    async def _elsewhere(self, request: Request, user: RequestUser, read: OtherCluster) -> Answer:
+        """The same rights as for the same request here; reads alone."""
+        cluster, slash, rest = request.path.removeprefix(CLUSTERS).partition("/")
+        there = msgspec.structs.replace(request, path=slash + rest)
+        route = routes.parse(there)
+        if request.method != "GET" or (route is not None and route.verb not in ("get", "list")):
+            raise method_not_allowed()
+        if route is not None:
+            gate.authorize(self.authorizer, user, route, there)
+        found = await read(cluster, there, route)
+        return found if isinstance(found, Response) else StreamAnswer(found, {"content-type": "text/plain"})
 
     async def _dispatch(self, call: Call) -> Answer:
         route = call.route

@@ -50,6 +50,8 @@ class StoredAdmission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     starts again."""
     cluster: str = ""
     """The other cluster that it was given to; empty: it runs here."""
+    fence: int = 0
+    """Seconds after the last word of this cluster after which nothing of it runs in the other; 0: it runs on."""
     moving_to: str = ""
     """The other cluster whose room is kept for it, while it leaves the one that it was given to."""
     setbacks: int = 0

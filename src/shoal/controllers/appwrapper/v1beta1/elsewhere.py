@@ -56,14 +56,18 @@ class DispatchedRun:
         if not wrapper.status.is_dispatched:
             return await self._send(kind, wrapper, record)
         copy = await self._elsewhere.look(kind, wrapper, record.cluster, record.epoch, record.objects)
+        if copy.where == "stopped":
+            said = f"cluster {record.cluster} stopped it: this cluster was not heard there"
+            return await self._call_off(kind, wrapper, LOST, said)
         if copy.where == "unknown":
-            if self._elsewhere.is_lost(record.cluster, wrapper.metadata.annotations):
+            left = self._elsewhere.until_lost(wrapper, record.cluster, record.fence)
+            if left is not None and left <= 0:
                 return await self._call_off(kind, wrapper, LOST, f"cluster {record.cluster} is lost: {copy.why}")
             since = self._elsewhere.silent_since(record.cluster)
             unknown = f", its state is unknown since {since}" if since else ""
             said = f"cluster {record.cluster} cannot be reached{unknown}: {copy.why}"
             await self.context.store.status(kind, wrapper, replace(wrapper.status, message=said))
-            return SAFETY
+            return SAFETY if left is None else min(left, SAFETY)
         if copy.where == "gated":
             await self._release(kind, wrapper, record)
             return LOOK_AGAIN
@@ -116,14 +120,15 @@ class DispatchedRun:
         held = list(wrapper.metadata.finalizers or ())
         if HELD_ELSEWHERE not in held:
             wrapper = await self.context.store.finalizers(kind, wrapper, [*held, HELD_ELSEWHERE])
-        sent = await self._elsewhere.send(kind, wrapper, record.cluster, record.epoch, objects)
+        sent = await self._elsewhere.send(kind, wrapper, record.cluster, record.epoch, objects, record.fence)
         if sent.outcome == "refused":
             self._elsewhere.refuse(wrapper.metadata.uid, record.cluster, sent.why)
             return await self._call_off(
                 kind, wrapper, REFUSED, f"cluster {record.cluster} does not take it: {sent.why}"
             )
         if sent.outcome == "later":
-            if self._elsewhere.is_lost(record.cluster, wrapper.metadata.annotations):
+            left = self._elsewhere.until_lost(wrapper, record.cluster, record.fence)
+            if left is not None and left <= 0:
                 return await self._call_off(kind, wrapper, LOST, f"cluster {record.cluster} is lost")
             return LOOK_AGAIN
         wrapper = await self._store(
@@ -170,7 +175,9 @@ class DispatchedRun:
         if not record.cluster:
             return True
         lost = record.stopping == LOST
-        return await self._elsewhere.remove(kind, wrapper, record.cluster, record.epoch, record.objects, lost)
+        return await self._elsewhere.remove(
+            kind, wrapper, record.cluster, record.epoch, record.objects, lost, record.fence
+        )
 
     async def leave(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """Deleted: the finalizer goes once the copy is gone, or its removal is stored."""

@@ -1,0 +1,146 @@
+"""What runs in a member, read through its hub: logs and events, under the asker's rights at the hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.cli.cluster import read_member
+from shoal.controllers.multicluster.reading import MemberReading
+from shoal.kube.client import Client
+from shoal.kube.errors import Forbidden, KubeError, NotFound
+from shoal.kube.transport import Request
+from shoal.local.apiserver.auth import gate
+from shoal.sdk import elsewhere, happened, logs
+from tests.faults import proven
+from tests.unit.appwrapper.build import app_wrapper, dispatched
+from tests.unit.appwrapper.test_rights import WRAPPERS, as_user, grant
+from tests.unit.clusters.wrappers import SENDING, SendingTown, sending_town
+from tests.unit.queues.build import pods_of
+
+POD = {"kind": "Pod", "apiVersion": "v1"}
+
+
+class Told:
+    """A member's node agent: what its pods print."""
+
+    async def log(self, pod: Any, options: Any) -> Any:
+        async def chunks() -> Any:
+            yield f"hello from {pod['metadata']['name']}\n".encode()
+
+        return chunks()
+
+
+def job(name: str) -> Json:
+    containers = [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+
+
+async def reads(t: SendingTown) -> str:
+    """The hub runs, reads its members for its users, and one gang runs in a. The name of its pod."""
+    for member in t.members.values():
+        member.server.set_log_source(Told().log)
+    t.send(SENDING)
+    t.hub.server.other_clusters = lambda *asked: read_member(t.places, *asked)
+    await t.connected()
+    await t.hub.create(kinds.APP_WRAPPER, app_wrapper("train", job("train")))
+    await t.hub.until(kinds.APP_WRAPPER, "train", dispatched)
+    there = t.members["a"]
+    (pod,) = await pods_of(there, "train", 1)
+    name = str(pod["metadata"]["name"])
+    if not pod["spec"].get("nodeName"):
+        target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+        body = msgspec.json.encode(
+            {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        )
+        path = f"/api/v1/namespaces/default/pods/{name}/binding"
+        headers = {"content-type": "application/json"}
+        await there.client.transport.send(Request(method="POST", path=path, headers=headers, body=body))
+    status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    await there.client.patch(kinds.POD, name, "default", {"status": status}, subresource="status")
+    return name
+
+
+async def log_of(client: Client, name: str = "train") -> bytes:
+    found: list[bytes] = []
+    obj = await client.get(kinds.APP_WRAPPER, name, "default")
+    await logs.read(client, kinds.APP_WRAPPER, obj, lambda source, text: found.append(text))
+    return b"".join(found)
+
+
+async def test_the_log_and_the_events_of_a_gang_in_a_member_are_read_at_the_hub() -> None:
+    async with sending_town("a", "b") as t:
+        name = await reads(t)
+        said = f"hello from {name}\n".encode()
+        assert await log_of(t.hub.client) == said
+        pod = await t.members["a"].get(kinds.POD, name)
+        about = {**POD, "name": name, "namespace": "default", "uid": pod["metadata"]["uid"]}
+        told = {"metadata": {"name": "one", "namespace": "default"}, "involvedObject": about, "reason": "Pulled"}
+        strange = {**told, "metadata": {"name": "two", "namespace": "default"}, "reason": "Strange"}
+        await t.members["a"].create(kinds.EVENT, told)
+        await t.members["a"].create(kinds.EVENT, {**strange, "involvedObject": {**about, "uid": "another"}})
+        obj = await t.hub.get(kinds.APP_WRAPPER, "train")
+        rows = await happened.events_of(t.hub.client, kinds.APP_WRAPPER, obj)
+        assert [row["cluster"] for row in rows if row["reason"] == "Pulled"] == ["a"]
+        assert "Strange" not in {row["reason"] for row in rows}
+        direct = elsewhere.ClusterTransport(t.hub.client.transport, "a")
+        assert [one["metadata"]["name"] for one in await Client(direct).list(kinds.POD, "default")] == [name]
+        text = b"".join([chunk async for chunk in Client(direct).logs(name, "default", follow=True)])
+        assert text == said
+
+
+def asks_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "authorize", lambda *asked: None)
+
+
+@proven(without=asks_no_rights)
+async def test_f729_the_log_of_a_gang_in_a_member_is_told_to_those_alone_who_may_read_logs_at_the_hub() -> None:
+    """F729: a user without the right to pods/log in a namespace of the hub asks for the log of what runs in a member.
+    Holds: it is refused; with the right it is told."""
+    async with sending_town("a") as t:
+        name = await reads(t)
+        await grant(t.hub, "bob", "default", WRAPPERS, ("", "pods"))
+        bob = Client(elsewhere.ClusterTransport(as_user(t.hub, "bob").transport, "a"))
+        with pytest.raises(Forbidden):
+            await _whole(bob, name)
+        await grant(t.hub, "eve", "default", WRAPPERS, ("", "pods"), ("", "pods/log"))
+        eve = Client(elsewhere.ClusterTransport(as_user(t.hub, "eve").transport, "a"))
+        assert await _whole(eve, name) == f"hello from {name}\n".encode()
+
+
+def shows_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemberReading, "_belongs", lambda self, *asked: True)
+
+
+@proven(without=shows_everything)
+async def test_f730_what_the_hub_did_not_send_is_not_read_through_it() -> None:
+    """F730: a user of the hub asks for pods, logs and Secrets of a member's namespace that others work in, too. Holds:
+    only what belongs to the hub's gangs is told, and nothing is written or watched through the hub."""
+    async with sending_town("a") as t:
+        name = await reads(t)
+        spec = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "node-1"}
+        await t.members["a"].create(kinds.POD, {"metadata": {"name": "theirs", "namespace": "default"}, "spec": spec})
+        await t.members["a"].create(kinds.SECRET, {"metadata": {"name": "theirs", "namespace": "default"}})
+        there = Client(elsewhere.ClusterTransport(t.hub.client.transport, "a"))
+        assert [one["metadata"]["name"] for one in await there.list(kinds.POD, "default")] == [name]
+        with pytest.raises(NotFound):
+            await there.get(kinds.POD, "theirs", "default")
+        with pytest.raises(NotFound):
+            await _whole(there, "theirs")
+        with pytest.raises(NotFound):
+            await there.get(kinds.SECRET, "theirs", "default")
+        with pytest.raises(Forbidden):
+            await there.list(kinds.SECRET, "default")
+        with pytest.raises(Forbidden):
+            await there.get(kinds.NODE, "node-1", None)
+        with pytest.raises(KubeError):
+            await there.delete(kinds.POD, name, "default")
+
+
+async def _whole(client: Client, pod: str) -> bytes:
+    return b"".join([chunk async for chunk in client.logs(pod, "default")])
