@@ -1,14 +1,15 @@
 """What it costs a hub to give queued jobs to other clusters: the engine's choice against all at once.
 
     python bench/clusters.py                     both dispatchers at 3, 20 and 100 members (some minutes)
-    python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once
+    python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once [--silent]
 
 Everything runs in one process: hub and members are API servers in memory. The hub has its real queues and its real
 controller of several clusters; a member has nodes, a queue and, in place of its own controllers, one task that admits
 every copy at once, so that what is measured is the hub. A MultiKueueConfig names at most 20 clusters: with 100 there
 are five queues, each with 20 members. One-pod Jobs are created as fast as the server takes them; a gang is released
 when its Job exists in a member. Prints one JSON line per run: gangs a second, submit to released, requests per gang on
-the hub and on all members together, CPU seconds per gang and resident memory.
+the hub and on all members together, CPU seconds per gang and resident memory. With `--silent` one member swallows all
+packets from the first submit on; gangs that were sent there are left out, and the others are to fare as without it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from shoal.controllers.queues import QueueSettings
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
 from shoal.kube.clock import SystemClock
-from shoal.kube.errors import KubeError
+from shoal.kube.errors import KubeError, Unknown
 from shoal.kube.transport import Request, Response, Stream, Transport
 
 DISPATCHERS = {"engine": ENGINE, "all-at-once": ALL_AT_ONCE}
@@ -61,14 +62,21 @@ class Counting:
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.requests: Counter[str] = Counter()
+        self.swallows = False
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if self.swallows:
+            await asyncio.sleep(timeout or LIMIT)
+            raise Unknown("no answer")
         if "/events" not in request.path:
             self.requests["reads" if request.method == "GET" else "writes"] += 1
         return await self.inner.send(request, timeout=timeout)
 
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        if self.swallows:
+            await asyncio.sleep(idle_timeout or LIMIT)
+            raise Unknown("no answer")
         async with self.inner.stream(request, idle_timeout=idle_timeout) as stream:
             yield stream
 
@@ -120,6 +128,7 @@ class Bench:
         self.ways = {name: Counting(one.server.transport()) for name, one in members.items()}
         self.released: dict[str, float] = {}
         self.all_released = asyncio.Event()
+        self.swallowed: set[str] = set()
 
     def connect(self, content: bytes, source: str) -> Transport:
         return self.ways[content.decode()]
@@ -136,19 +145,29 @@ class Bench:
             found = one.server.registry.find("batch", "jobs")
             assert found is not None
             found.collection.listeners.append(lambda event: self._note(event, count))
+        workloads = self.hub.server.registry.find("kueue.x-k8s.io", "workloads")
+        assert workloads is not None
+        workloads.collection.listeners.append(self._note_offer)
 
     def _note(self, event: Any, count: int) -> None:
         name = msgspec.json.decode(event.record.raw)["metadata"]["name"]
         self.released.setdefault(name, time.monotonic())
-        if len(self.released) >= count:
+        if len(self.released.keys() | self.swallowed) >= count:
             self.all_released.set()
+
+    def _note_offer(self, event: Any) -> None:
+        """A gang that was offered to a member which swallows packets waits for that one."""
+        workload = msgspec.json.decode(event.record.raw)
+        offered = (workload.get("status") or {}).get("nominatedClusterNames") or ()
+        if any(self.ways[name].swallows for name in offered):
+            self.swallowed.add(workload["metadata"]["ownerReferences"][0]["name"])
 
 
 async def make_queue(cluster: Cluster, name: str, checks: list[str]) -> None:
     await make(cluster, cluster_queue(name, quota=LOTS, checks=checks), local_queue(name, to=name))
 
 
-async def measure(count: int, members: int, dispatcher: str) -> None:
+async def measure(count: int, members: int, dispatcher: str, silent: bool) -> None:
     names = [f"member-{at:03}" for at in range(members)]
     queues = {f"queue-{at}": names[at * PER_CONFIG : (at + 1) * PER_CONFIG] for at in range(-(-members // PER_CONFIG))}
     settings = ClusterSettings(dispatcher=DISPATCHERS[dispatcher], policy="spread", probe_seconds=30)
@@ -172,7 +191,10 @@ async def measure(count: int, members: int, dispatcher: str) -> None:
         bench.start()
         for name in names:
             await hub.until(kinds.MULTIKUEUE_CLUSTER, name, lambda one: "True" in str(one.get("status")))
-        print(json.dumps(await rush(bench, count, list(queues), dispatcher)), flush=True)
+        if silent:
+            bench.ways[names[0]].swallows = True
+        found = await rush(bench, count, list(queues), dispatcher)
+        print(json.dumps({**found, "silent_members": int(silent)}), flush=True)
         os._exit(0)  # servers in memory leave nothing behind
 
 
@@ -190,14 +212,14 @@ async def rush(bench: Bench, count: int, queues: list[str], dispatcher: str) -> 
     async with asyncio.timeout(LIMIT):
         await bench.all_released.wait()
     lasted, used = time.monotonic() - began, time.process_time() - cpu
-    waits = sorted(bench.released[name] - at for name, at in submitted.items())
+    waits = sorted(bench.released[name] - at for name, at in submitted.items() if name not in bench.swallowed)
     there: Counter[str] = Counter()
     for way in bench.ways.values():
         there += way.requests
     return {
         "dispatcher": dispatcher,
         "members": len(bench.members),
-        "gangs": count,
+        "gangs": len(waits),
         "gangs_per_second": round(count / lasted, 1),
         "released_p50_ms": round(waits[len(waits) // 2] * 1000),
         "released_p99_ms": round(waits[int(len(waits) * 0.99)] * 1000),
@@ -216,13 +238,15 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=20)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--dispatcher", choices=list(DISPATCHERS), default="engine")
+    parser.add_argument("--silent", action="store_true", help="one member swallows all packets")
     chosen = parser.parse_args()
     if chosen.what == "run":
-        asyncio.run(measure(chosen.count, chosen.members, chosen.dispatcher))
+        asyncio.run(measure(chosen.count, chosen.members, chosen.dispatcher, chosen.silent))
     for members, count in RUNS:
         for dispatcher in DISPATCHERS:
             flags = ["--members", str(members), "--count", str(count), "--dispatcher", dispatcher]
             subprocess.run([sys.executable, __file__, "run", *flags], check=True)
+    subprocess.run([sys.executable, __file__, "run", "--members", "20", "--count", "300", "--silent"], check=True)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ AT_ONCE = 6
 class MortalSender(Mortal):
     """A hub that sends AppWrappers and dies after one chosen write, wherever it went."""
 
+    settings = SENDING
+
     async def lives(self) -> None:
         first = asyncio.ensure_future(self._hub(self.hub, self.connect))
         death = asyncio.ensure_future(self.hub.died.wait())
@@ -45,10 +47,10 @@ class MortalSender(Mortal):
             first.cancel()
 
     async def _hub(self, transport: Transport, connect: object) -> None:
-        client, places = Client(transport), HubPlaces(SENDING)
+        client, places = Client(transport), HubPlaces(self.settings)
         loop = PlanningLoop(client, WRAPPER.planning)
         AppWrapperController(loop, WRAPPER, places.for_wrappers)
-        clusters = ClusterController(client, SENDING, connect=connect, places=places)  # type: ignore[arg-type]
+        clusters = ClusterController(client, self.settings, connect=connect, places=places)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(loop.run())
             tasks.create_task(clusters.run())

@@ -48,8 +48,8 @@ SETTINGS = ClusterSettings(
     admit_seconds=8.0,
     lost_seconds=12.0,
 )
-MOVING = msgspec.structs.replace(SETTINGS, app_wrapper_loss="move", lease_seconds=6.0, fence_seconds=8.0)
-"""What a silent member has stops there by itself and then starts elsewhere."""
+MOVING = msgspec.structs.replace(SETTINGS, app_wrapper_loss="move", lease_seconds=6.0, fence_seconds=14.0)
+"""What a silent member has stops there by itself and then starts elsewhere; pods take up to 8 seconds to end."""
 LEASE = LeaseSettings(duration=4.0)
 HOUR = 3600.0
 NETWORK = Rates(unsent=0.02, conflict=0.02, server_error=0.02, lost_answer=0.02, lost_request=0.02, cut=0.02, gone=0.02)

@@ -26,22 +26,15 @@ from tests.chaos.clusters.test_killed_moving import StartWatch
 from tests.cluster import running
 from tests.faults import proven
 from tests.unit.appwrapper.build import dispatched
-from tests.unit.clusters.build import CHOOSING, Town, is_on, is_placed, sent_job, town
+from tests.unit.clusters.build import CHOOSING, is_on, is_placed, sent_job, town
 from tests.unit.clusters.test_app_wrapper_faults import impatient
 from tests.unit.clusters.test_app_wrappers import says
 from tests.unit.clusters.test_gated import pods_seen
 from tests.unit.clusters.test_losing import LOSS, silent
-from tests.unit.clusters.wrappers import SENDING, gang, sending_town
+from tests.unit.clusters.wrappers import MOVING, gang, sending_town, with_agents
 from tests.unit.queues.build import make, name_of, pods_of
 
-MOVING = msgspec.structs.replace(SENDING, app_wrapper_loss="move", lease_seconds=1.0, fence_seconds=1.0)
 HUB = "shoal.dev/hub"
-
-
-def with_agents(t: Town, *names: str) -> None:
-    for name in names or t.members:
-        member = t.members[name]
-        member.start(HubLeases(member.client).run())
 
 
 def stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

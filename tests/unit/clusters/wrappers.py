@@ -10,7 +10,7 @@ import msgspec
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperController, AppWrapperSettings
-from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
+from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubLeases, HubPlaces
 from shoal.controllers.planning import PlanningLoop
 from shoal.kube.client import Client
 from shoal.kube.transport import Transport
@@ -23,6 +23,7 @@ from tests.unit.appwrapper.build import app_wrapper, pod
 from tests.unit.clusters.build import QUICK, SYSTEM, Town, config
 
 SENDING = msgspec.structs.replace(QUICK, app_wrappers="everywhere", admit_seconds=60.0)
+MOVING = msgspec.structs.replace(SENDING, app_wrapper_loss="move", lease_seconds=1.0, fence_seconds=1.0)
 WRAPPER = AppWrapperSettings(trust_unstamped=True)
 
 
@@ -90,6 +91,13 @@ async def sending_town(
                 yield town
             finally:
                 await town.stop_hub()
+
+
+def with_agents(t: Town, *names: str) -> None:
+    """In these members what would move stops once the hub is not heard."""
+    for name in names or t.members:
+        member = t.members[name]
+        member.start(HubLeases(member.client).run())
 
 
 def gang(name: str, cpu: str = "3", **spec: object) -> Json:
