@@ -95,7 +95,7 @@ async def walk_once(walk: Walk, at: int, sender: type[MortalSender]) -> tuple[li
         return [sorted(await member.names(kinds.APP_WRAPPER)) for member in t.members.values()], watch.broken
 
 
-async def ends_alike(walk: Walk, sender: type[MortalSender] = MortalSender) -> list[str]:
+async def ends_alike(walk: Walk, sender: type[MortalSender] = MortalSender, at_once: int = AT_ONCE) -> list[str]:
     """What was in two members at once, over all walks; fails where one ends otherwise than the calm one."""
     async with sending_town("a", "b", "c") as t:
         with_agents(t)
@@ -106,8 +106,8 @@ async def ends_alike(walk: Walk, sender: type[MortalSender] = MortalSender) -> l
         await walk(t, lambda: began.append(len(mortal.hub.writes)))
         last = len(mortal.hub.writes)
     broken: list[str] = []
-    for first in range(began[0] + 1, last + 1, AT_ONCE):
-        some = range(first, min(first + AT_ONCE, last + 1))
+    for first in range(began[0] + 1, last + 1, at_once):
+        some = range(first, min(first + at_once, last + 1))
         walks = await asyncio.gather(*(walk_once(walk, at, sender) for at in some))
         for at, (left, found) in zip(some, walks, strict=True):
             assert left == [[], ["one"], []], f"dies at write {at}"
@@ -130,11 +130,3 @@ async def test_a_hub_that_dies_while_a_member_is_lost_ends_alike() -> None:
 
 def starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Members, "until_stopped", lambda self, *asked: 0.0)
-
-
-@pytest.mark.not_at_rest("judged by what is where; other tests judge the members at rest")
-@proven(without=starts_at_once)
-async def test_f731_a_hub_that_dies_while_a_gang_moves_from_a_lost_member_starts_it_once() -> None:
-    """F731: a member is lost with a gang whose loss policy is `move`, and the hub dies after any one of its writes.
-    Holds: the gang is never in two members at a time, and ends in the next one as if the hub had not died."""
-    assert await ends_alike(stopped, MortalMover) == []

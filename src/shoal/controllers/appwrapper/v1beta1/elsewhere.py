@@ -58,6 +58,7 @@ class DispatchedRun:
         copy = await self._elsewhere.look(kind, wrapper, record.cluster, record.epoch, record.objects)
         if copy.where == "stopped":
             said = f"cluster {record.cluster} stopped it: this cluster was not heard there"
+            self._elsewhere.refuse(wrapper.metadata.uid, record.cluster, said)
             return await self._call_off(kind, wrapper, LOST, said)
         if copy.where == "unknown":
             left = self._elsewhere.until_lost(wrapper, record.cluster, record.fence)
