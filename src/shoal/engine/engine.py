@@ -223,6 +223,10 @@ class Engine:
         """How many of a ClusterQueue's gangs would be tried, and how many wait until something changes."""
         return self._queues.kueue.waiting_counts(cluster_queue)
 
+    def waiting_amounts(self, cluster_queue: str) -> dict[str, int]:
+        """What all gangs that wait for a ClusterQueue ask for together, by resource."""
+        return self._queues.kueue.waiting_amounts(cluster_queue)
+
     def usage(self, namespace: str, name: str) -> LocalQueueUsage | None:
         """What a LocalQueue had lately, where queues are shared by usage; None: nothing is known yet."""
         return self._queues.kueue.usage(namespace, name)

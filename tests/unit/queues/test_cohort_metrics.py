@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.api import kinds
 from shoal.api.meta import Json
 from tests.cluster import Cluster
-from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, true
+from tests.unit.queues.build import cluster_queue, complete, flavor, job, local_queue, make, name_of, true
 from tests.unit.queues.conftest import decide
 
 
@@ -42,3 +42,31 @@ async def test_a_cohort_counts_all_below_it_and_what_is_lent(quiet: Cluster) -> 
         assert told["admitted_active_workloads", name] == 1
         assert told["admitted_workloads_total", name] == 1
     assert not [name for _, name in told if name in ("a", "b")]
+
+
+async def test_counts_of_a_queue_that_is_gone_are_forgotten(quiet: Cluster) -> None:
+    """Another queue of its name begins at nought, as in Kueue."""
+    metrics = decide(quiet).metrics
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    (made, waits) = await make(quiet, job("train", 2), job("large", 4000))
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+
+    def told() -> dict[tuple[str, str], float]:
+        samples = (sample for family in metrics.collect() for sample in family.samples)
+        return {
+            (sample.name, sample.labels.get("cluster_queue") or sample.labels["name"]): sample.value
+            for sample in samples
+            if {"cluster_queue", "name"} & set(sample.labels)
+        }
+
+    await quiet.until(kinds.WORKLOAD, name_of(waits), lambda one: bool(one.get("status")))
+    assert told()["kueue_admitted_workloads_total", "cluster-queue"] == 1
+    assert told()["kueue_local_queue_admitted_workloads_total", "user-queue"] == 1
+    assert told()["kueue_cluster_queue_resource_pending", "cluster-queue"] >= 4000
+    await complete(quiet, "train", 2)
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Finished"))
+    await quiet.client.delete(kinds.LOCAL_QUEUE, "user-queue", "default")
+    await quiet.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue")
+    await quiet.until_gone(kinds.CLUSTER_QUEUE, "cluster-queue")
+    await quiet.settled()
+    assert not [key for key in told() if "total" in key[0]]

@@ -108,7 +108,7 @@ class QueueController:
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._elastic = ElasticWorkers(self.context, planning, writer, draining)
         self._status = QueueStatus(self.context, planning.engine)
-        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine.waiting_counts)
+        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine)
         self.context.stored = self.metrics.stored
         self._pace = StatusPace(self.clock)
         self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
@@ -456,6 +456,8 @@ class QueueController:
                 self._update_all(self._workloads_of(name))
                 self._note_local_queues(name)
                 self._note_what_it_names(change)
+                if obj is None:
+                    self.metrics.forget(name)
             case kinds.COHORT:
                 self._update_or_remove(f"Cohort/{name}", obj, read.cohort)
             case kinds.RESOURCE_FLAVOR:
@@ -467,6 +469,8 @@ class QueueController:
             case kinds.LOCAL_QUEUE:
                 self._update_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
                 self._update_all(self.caches.workloads.by_index("queue", str(change.key)))
+                if obj is None:
+                    self.metrics.forget_local(name, change.key.namespace)
                 for one in filter(None, (change.old, change.new)):
                     self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", one.spec.cluster_queue)), STATUS_PAUSE)
             case kinds.ADMISSION_CHECK | kinds.PROVISIONING_REQUEST_CONFIG:

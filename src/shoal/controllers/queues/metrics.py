@@ -12,14 +12,16 @@ from typing import Any
 
 from shoal.api.kueue import ClusterQueue
 from shoal.api.objects import key_of
+from shoal.api.quantity import show
 from shoal.controllers.queues import losses
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.cohort_metrics import CohortSums, above, cohort_families
-from shoal.controllers.queues.quota_metrics import quota_families
+from shoal.controllers.queues.quota_metrics import quota_families, units
 from shoal.controllers.queues.stay_metrics import StayMetrics, cause_of
 from shoal.controllers.queues.stored import created_at, is_true
 from shoal.controllers.queues.workloads import class_of
+from shoal.engine import Engine
 from shoal.engine.model import Plan
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
@@ -52,12 +54,11 @@ class QueueMetrics:
         self,
         caches: QueueCaches,
         problems: Callable[[ClusterQueue], list[tuple[str, str]]],
-        waiting: Callable[[str], tuple[int, int]] = lambda queue: (0, 0),
+        engine: Engine,
     ) -> None:
-        """`waiting`: how many of a queue's gangs would be tried, and how many are inadmissible."""
         self._caches = caches
         self._problems = problems
-        self._waiting = waiting
+        self._engine = engine
         self.reserved: Counter[tuple[str, str]] = Counter()
         self.admitted: Counter[tuple[str, str]] = Counter()
         self.finished: Counter[tuple[str, str]] = Counter()
@@ -155,32 +156,57 @@ class QueueMetrics:
         yield from self._gauges(GaugeMetricFamily)
         yield from quota_families(self._caches)
         yield from cohort_families(CohortSums(self._caches), self.below)
-        yield self._unadmitted(GaugeMetricFamily)
+        yield from self._unadmitted(GaugeMetricFamily)
         yield from self._stays.collect()
+
+    def forget(self, queue: str) -> None:
+        """The ClusterQueue is gone: another of its name begins at nought."""
+        every: tuple[Counter[Any], ...] = (
+            self.reserved, self.admitted, self.finished, self.evicted, self.preempted,
+        )  # fmt: skip
+        for counts in every:
+            for key in [key for key in counts if key[0] == queue]:
+                del counts[key]
+        self.lost.pop(queue, None)
+        for waits in (self.reserved_wait, self.admitted_wait):
+            for pair in [pair for pair in waits.counts if pair[0] == queue]:
+                del waits.counts[pair], waits.sums[pair]
+        self._stays.forget("cluster_queue", (queue,))
+
+    def forget_local(self, name: str, namespace: str) -> None:
+        self._stays.forget("name", (name, namespace))
 
     def planned(self, plan: Plan) -> None:
         """One look at what waits, with what came of it."""
         if plan.reservations or plan.holds or plan.preempts:
             self.attempts["success" if plan.reservations else "inadmissible"] += 1
 
-    def _unadmitted(self, family: Any) -> Any:
+    def _unadmitted(self, family: Any) -> Iterator[Any]:
         """Why Workloads are not admitted, as their conditions say it."""
-        gauge = family(
-            "kueue_unadmitted_workloads",
-            "Workloads that are not admitted, by the reason that their condition QuotaReserved, or Admitted, has.",
-            labels=["cluster_queue", "reason", "underlying_cause", "replica_role"],
-        )
-        found: Counter[tuple[str, str]] = Counter()
+        told = ["reason", "underlying_cause", "replica_role"]
+        text = "Workloads that are not admitted: the reason, and what lies under it, as their conditions have them."
+        of_queue = family("kueue_unadmitted_workloads", text, labels=["cluster_queue", *told])
+        labels = ["name", "namespace", "cluster_queue", *told]
+        of_local = family("kueue_local_queue_unadmitted_workloads", text, labels=labels)
+        found: Counter[tuple[str, ...]] = Counter()
         for workload in self._caches.workloads.list():
-            if is_true(workload, "Finished") or is_true(workload, "Admitted"):
+            if is_true(workload, "Finished") or is_true(workload, "Admitted") or workload.metadata.deletion_timestamp:
                 continue
-            told = {one.type: one.reason for one in workload.status.conditions or () if one.status == "False"}
+            conditions = {one.type: one for one in workload.status.conditions or ()}
+            admitted, quota = conditions.get("Admitted"), conditions.get("QuotaReserved")
+            reason = admitted.reason if admitted is not None else "NoReservation"
+            cause = "PendingEvaluation" if quota is None else quota.reason if quota.status != "True" else ""
             queue = self._caches.cluster_queue_name(workload)
-            found[queue, told.get("QuotaReserved") or told.get("Admitted") or "Pending"] += 1
-        for (queue, reason), count in sorted(found.items()):
             if queue:
-                gauge.add_metric([queue, reason, "", _ROLE], count)
-        return gauge
+                found[workload.spec.queue_name, workload.metadata.namespace, queue, reason, cause] += 1
+        for key, count in sorted(found.items()):
+            of_local.add_metric([*key, _ROLE], count)
+        whole: Counter[tuple[str, ...]] = Counter()
+        for key, count in found.items():
+            whole[key[2:]] += count
+        for key, count in sorted(whole.items()):
+            of_queue.add_metric([*key, _ROLE], count)
+        yield from (of_queue, of_local)
 
     def _gauges(self, family: Any) -> Iterator[Any]:
         queues = self._caches.cluster_queues.list()
@@ -190,12 +216,23 @@ class QueueMetrics:
             labels=["cluster_queue", "status", "replica_role"],
         )
         for queue in queues:
-            active, aside = self._waiting(queue.metadata.name)
+            active, aside = self._engine.waiting_counts(queue.metadata.name)
             if not is_true(queue, "Active"):
                 active, aside = 0, queue.status.pending_workloads
             pending.add_metric([queue.metadata.name, "active", _ROLE], active)
             pending.add_metric([queue.metadata.name, "inadmissible", _ROLE], aside)
         yield pending
+        asked = family(
+            "kueue_cluster_queue_resource_pending",
+            "What Workloads that wait for quota ask for.",
+            labels=["cluster_queue", "resource", "replica_role"],
+        )
+        for queue in queues:
+            covered = {name: 0 for group in queue.spec.resource_groups or () for name in group.covered_resources}
+            found = {**covered, **self._engine.waiting_amounts(queue.metadata.name)}
+            for resource, amount in sorted(found.items()):
+                asked.add_metric([queue.metadata.name, resource, _ROLE], units(show(resource, amount)))
+        yield asked
         shown = {
             "reserving_workloads": ("kueue_reserving_active_workloads", "Workloads that hold quota."),
             "admitted_workloads": ("kueue_admitted_active_workloads", "Workloads that are admitted."),

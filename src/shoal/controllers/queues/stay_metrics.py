@@ -98,6 +98,16 @@ class StayMetrics:
         if became("QuotaReserved", holds=False) and is_true(before, "Evicted"):
             took("workload_eviction_latency_seconds", since(before, "Evicted"), (queue, reason), own=False)
 
+    def forget(self, label: str, values: tuple[str, ...]) -> None:
+        """A queue is gone: `label` is the first of the metrics that tell of it, `values` its names there."""
+        for name, (_, labels) in (*COUNTS.items(), *TIMES.items()):
+            if labels[0] != label:
+                continue
+            counts: dict[tuple[str, ...], Any] = self._counts[name] if name in COUNTS else self._times[name]
+            for key in [key for key in counts if key[: len(values)] == values]:
+                del counts[key]
+                self._sums.pop((name, key), None)
+
     def _add(self, name: str, labels: tuple[str, ...], microseconds: int) -> None:
         seconds = max(0, microseconds) // SECOND
         counts = self._times[name].setdefault(labels, [0] * (len(BOUNDS) + 1))

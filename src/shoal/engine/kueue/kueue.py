@@ -30,7 +30,7 @@ from shoal.engine.kueue.facts import (
 from shoal.engine.kueue.flavors.assign import shown
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
-from shoal.engine.kueue.places import Places, line, places, waiting_counts
+from shoal.engine.kueue.places import Places, line, places, waiting_amounts, waiting_counts
 from shoal.engine.kueue.surplus import SurplusUse, usage_of_one
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact, Shortfall
@@ -183,6 +183,10 @@ class Kueue:
     def waiting_counts(self, cluster_queue: str) -> tuple[int, int]:
         """How many of a queue's gangs would be tried, and how many are inadmissible."""
         return waiting_counts(cluster_queue, self.state)
+
+    def waiting_amounts(self, cluster_queue: str) -> dict[str, int]:
+        """What a queue's waiting gangs ask for together."""
+        return waiting_amounts(cluster_queue, self.state)
 
     def reason(self, key: str, known: Known) -> Wait | None:
         """Why this gang waits as of now, in the words of its condition: cheap, as equal gangs share what is `known`.

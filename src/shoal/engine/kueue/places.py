@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.model import Gang
 
 
@@ -36,6 +37,20 @@ def waiting_counts(cluster_queue: str, state: QueueState) -> tuple[int, int]:
         return 0, 0
     aside = record.waiting.inadmissible_count()
     return len(record.waiting) - aside, aside
+
+
+def waiting_amounts(cluster_queue: str, state: QueueState) -> dict[str, int]:
+    """What all gangs that wait for this queue ask for together, by resource."""
+    record = state.records.get(cluster_queue)
+    alike: dict[str, tuple[int, QueueMember]] = {}
+    for member in record.waiting.members() if record is not None else ():
+        alike[member.shape] = (alike[member.shape][0] + 1 if member.shape in alike else 1, member)
+    found: dict[str, int] = {}
+    for count, member in alike.values():
+        for demand in member.demands:
+            for resource, amount in demand.total(demand.count).items():
+                found[resource] = found.get(resource, 0) + amount * count
+    return found
 
 
 def places(key: str, state: QueueState, register: Register) -> Places | None:
