@@ -139,3 +139,14 @@ def test_every_setting_of_the_ray_operator_can_be_given() -> None:
         choices.read(["ray.tokens=1"])
     with pytest.raises(BadInput, match="expected a number"):
         choices.read(["ray.stop_timeout=soon"])
+
+
+@pytest.mark.parametrize(
+    "gates, complaint",
+    [("RayClusterRollingUpgrad=true", "none of that name"), ("RayCronJob=perhaps", "neither true nor false")],
+)
+def test_a_feature_gate_that_there_is_not_is_refused_as_kuberay_does(gates: str, complaint: str) -> None:
+    for environment, chosen in (({"SHOAL_RAY_FEATURE_GATES": gates}, {}), ({}, {"ray.feature_gates": gates})):
+        with pytest.raises(BadInput, match=complaint):
+            choices.ray_settings(environment, chosen)
+    assert choices.ray_settings({}, {"ray.feature_gates": "AsyncJobInfoQuery=true"}).gate("RayCronJob")

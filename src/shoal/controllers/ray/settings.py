@@ -28,6 +28,9 @@ HISTORY_SERVER = "RayClusterHistoryServer"
 MUTUAL_TLS = "RayClusterMTLS"
 SIDECAR_RESTART = "SidecarSubmitterRestart"
 ROLLING_UPGRADE = "RayClusterRollingUpgrade"
+GATES = GATES_ON | {EMBEDDED_STORAGE, NETWORK_POLICY, HISTORY_SERVER, MUTUAL_TLS, SIDECAR_RESTART, ROLLING_UPGRADE}
+OTHER_GATES = frozenset({"AsyncJobInfoQuery", "KubernetesWAS", "AllAlpha", "AllBeta"})
+"""KubeRay takes them; here they change nothing."""
 
 SCHEDULER_PLUGINS, VOLCANO, YUNIKORN, KAI = "scheduler-plugins", "volcano", "yunikorn", "kai-scheduler"
 BATCH_SCHEDULERS = (SCHEDULER_PLUGINS, VOLCANO, YUNIKORN, KAI)
@@ -199,9 +202,18 @@ def _listed(text: str) -> list[str]:
 
 
 def _gates(text: str) -> dict[str, bool]:
-    """`A=true,B=false`."""
-    pairs = (word.partition("=") for word in _listed(text))
-    return {name: value.strip().lower() != "false" for name, _, value in pairs}
+    """`A=true,B=false`. Raises BadInput, as KubeRay refuses to start, for a gate that there is not."""
+    found = {}
+    for word in _listed(text):
+        name, _, value = word.partition("=")
+        if name not in GATES | OTHER_GATES:
+            raise BadInput(
+                f"feature gate {name!r:.60}: there is none of that name; use one of {', '.join(sorted(GATES))}"
+            )
+        if value.strip().lower() not in ("true", "false"):
+            raise BadInput(f"feature gate {name}: {value!r:.60} is neither true nor false")
+        found[name] = value.strip().lower() == "true"
+    return found
 
 
 def _on(environment: Mapping[str, str], name: str, default: bool) -> bool:
