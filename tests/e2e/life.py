@@ -72,13 +72,18 @@ def _names(directory: Path) -> list[str]:
     return os.listdir(directory) if directory.is_dir() else []
 
 
+def wait_long(machine: Machine, what: str, condition: str) -> None:
+    """Beside other work Ray may take longer than one wait."""
+    with contextlib.suppress(AssertionError):
+        machine.wait(what, condition, seconds=290)
+    machine.wait(what, condition, seconds=290)
+
+
 def run_job(machine: Machine, name: str) -> None:
     """From its creation until nothing of it is left."""
     spec = {"entrypoint": COUNT, "rayClusterSpec": cluster()}
     machine.kubectl("create", "-f", "-", stdin=json.dumps(ray_job(name, spec)))
-    with contextlib.suppress(AssertionError):  # beside other work Ray may take longer than one wait
-        machine.wait(f"rayjob/{name}", "jsonpath={.status.endTime}", seconds=290)
-    machine.wait(f"rayjob/{name}", "jsonpath={.status.endTime}", seconds=290)
+    wait_long(machine, f"rayjob/{name}", "jsonpath={.status.endTime}")
     status = machine.get("rayjob", name)["status"]
     assert status["jobStatus"] == "SUCCEEDED", status
     machine.kubectl("delete", "rayjob", name, "--wait=true")

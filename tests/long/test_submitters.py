@@ -13,6 +13,7 @@ import pytest
 
 from shoal.local.home import Home
 from shoal.local.nodes.runtime.shim import kernel
+from tests.e2e.life import wait_long
 from tests.e2e.machine import Machine
 from tests.e2e.test_shapes import cluster, ray_job
 
@@ -22,7 +23,7 @@ MODES = ("K8sJobMode", "SidecarMode")
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     "mode, sandbox, seconds",
     [
@@ -38,7 +39,7 @@ def test_a_lost_submitter_is_no_lost_job(tmp_path: Path, mode: str, sandbox: str
     try:
         slow = {"submissionMode": mode, "entrypoint": f"sleep {seconds}", "rayClusterSpec": cluster()}
         machine.kubectl("create", "-f", "-", stdin=json.dumps(ray_job("slow", slow)))
-        machine.wait("rayjob/slow", "jsonpath={.status.jobStatus}=RUNNING")
+        wait_long(machine, "rayjob/slow", "jsonpath={.status.jobStatus}=RUNNING")
         killed, ends = 0, time.monotonic() + seconds - 2 * PAUSE
         while time.monotonic() < ends:
             killed += delete_submitter(machine) if mode == "K8sJobMode" else kill_sidecar(machine)
