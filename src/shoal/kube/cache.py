@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 Index = Callable[[Any], Iterable[str]]
 REMEMBERED_REMOVALS = 4096
+REMEMBERED_FOR = 1800.0
+"""Seconds: an event that is later than that does not come, and a list names what is there."""
 MOST_UNDECODABLE = 4096
 """Of a server whose objects are kept up to a limit."""
 
@@ -54,6 +56,8 @@ class _Removal(msgspec.Struct, frozen=True):
     uid: str
     revision: str
     certain: bool
+    at: float = 0.0
+    """Seconds of the monotonic clock."""
 
 
 class Cache(Generic[T]):
@@ -106,6 +110,7 @@ class Cache(Generic[T]):
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._index_functions}
         self._subscribers: list[Callable[[Change], None]] = []
         self._removed: OrderedDict[Key, _Removal] = OrderedDict()
+        self._clock: Clock = clock or SystemClock()
         self._selects_labels = parse_labels(label_selector)
         self._selects_fields = bool(field_selector)
         limited = namespace is None and kind.namespaced and not everywhere
@@ -124,7 +129,7 @@ class Cache(Generic[T]):
                 namespace=where,
                 label_selector=label_selector,
                 field_selector=field_selector,
-                clock=clock or SystemClock(),
+                clock=self._clock,
                 random=random or Random(),
                 settings=settings or FeedSettings(),
                 report=report,
@@ -151,6 +156,11 @@ class Cache(Generic[T]):
 
     def by_index(self, name: str, value: str) -> builtins.list[T]:
         return [self._objects[key] for key in self._indexes[name].get(value, ())]
+
+    @property
+    def remembered(self) -> int:
+        """How many removed objects are remembered, so that a late event does not bring one back."""
+        return len(self._removed)
 
     @property
     def trouble(self) -> Trouble | None:
@@ -198,7 +208,7 @@ class Cache(Generic[T]):
         key = mark.key
         held = self._objects.get(key)
         if held is not None and self._mark_of(held).uid == mark.uid:
-            self._remember_removed(key, _Removal(mark.uid, self._mark_of(held).resource_version, certain=True))
+            self._remember_removed(key, self._removal(mark.uid, self._mark_of(held).resource_version))
             self._remove(key)
 
     def as_held(self, obj: Any) -> T:
@@ -244,7 +254,7 @@ class Cache(Generic[T]):
         held = self._objects.get(key)
         if held is not None and newer(self._mark_of(held).resource_version, mark.resource_version):
             return mark
-        self._remember_removed(key, _Removal(mark.uid, mark.resource_version, certain=True))
+        self._remember_removed(key, self._removal(mark.uid, mark.resource_version))
         if held is not None:
             self._remove(key)
         return mark
@@ -255,7 +265,7 @@ class Cache(Generic[T]):
         for key in [key for key in self._objects if key not in listed and within in ("", key.namespace)]:
             mark = self._mark_of(self._objects[key])
             if forced or not newer(mark.resource_version, revision):
-                self._remember_removed(key, _Removal(mark.uid, revision, certain=False))
+                self._remember_removed(key, self._removal(mark.uid, revision, certain=False))
                 self._remove(key)
         for key in [key for key in self.undecodable if key not in listed and within in ("", key.namespace)]:
             del self.undecodable[key]
@@ -324,12 +334,18 @@ class Cache(Generic[T]):
                     if not keys:
                         del entries[value]
 
+    def _removal(self, uid: str, revision: str, *, certain: bool = True) -> _Removal:
+        return _Removal(uid, revision, certain, self._clock.monotonic())
+
     def _remember_removed(self, key: Key, removal: _Removal) -> None:
         """So that an event that arrives late does not bring a removed object back."""
         self._removed[key] = removal
         self._removed.move_to_end(key)
-        if len(self._removed) > REMEMBERED_REMOVALS:
+        while len(self._removed) > REMEMBERED_REMOVALS or self._oldest_removal() < removal.at - REMEMBERED_FOR:
             self._removed.popitem(last=False)
+
+    def _oldest_removal(self) -> float:
+        return next(iter(self._removed.values())).at
 
     def _tell(self, change: Change) -> None:
         for function in [*self._subscribers]:

@@ -21,6 +21,7 @@ from shoal.kube.compact import cutter
 from shoal.kube.feed import FeedSettings
 from shoal.kube.transport import Request, Stream, Transport
 from tests.embedded import Embedded
+from tests.faults import proven
 
 from .conftest import Start
 from .samples import bound_to, config_map, pod
@@ -60,6 +61,27 @@ async def test_it_holds_what_the_server_holds_and_follows_changes(
     assert seen[1].old["data"] == {"colour": "red"} and seen[1].new["data"] == {"colour": "blue"}
     assert seen[3].new is None
     assert names(cache) == ["b"]
+
+
+def removals_are_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.kube.cache.REMEMBERED_FOR", 1e9)
+
+
+@proven(without=removals_are_never_forgotten)
+async def test_f710_removed_objects_are_forgotten_after_a_while(
+    client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F710: objects come and go for days, in every cache. Holds: a cache remembers those that were removed within the
+    last half hour, and none that went before."""
+    cache: Cache[dict] = Cache(client, CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    for number in range(12):
+        await client.create(CONFIG_MAP, config_map(f"of-{number}"), "team")
+        await clock.settle()
+        await client.delete(CONFIG_MAP, f"of-{number}", "team")
+        await clock.advance(600)
+    assert names(cache) == [] and 0 < cache.remembered <= 4
 
 
 async def test_a_late_subscriber_is_told_what_is_there(client: Client, clock: VirtualClock, start: Start) -> None:

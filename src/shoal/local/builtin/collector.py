@@ -22,6 +22,8 @@ from shoal.local.builtin.caches import ObjectCaches, Thing, live, remove_finaliz
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 REMEMBERED = 65_536
+REMEMBERED_FOR = 1800.0
+"""Seconds for which an owner is known to be gone; whose dependant comes later is asked for."""
 UNKNOWN_KIND_RETRY = 60.0
 
 
@@ -32,7 +34,8 @@ class GarbageCollector:
         self._discovery = Discovery(caches.client)
         self._things: dict[str, Thing] = {}
         self._dependants: dict[str, dict[str, None]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()  # UIDs never come back
+        self._gone: OrderedDict[str, float] = OrderedDict()
+        """UIDs, which never come back, and when they went."""
         self.controller: Controller[str] = Controller(
             "garbage-collector", self.reconcile, workers=24, clock=caches.clock
         )
@@ -72,8 +75,8 @@ class GarbageCollector:
                     del self._dependants[owner.uid]
 
     def _removed(self, thing: Thing) -> None:
-        self._gone[thing.uid] = None
-        if len(self._gone) > REMEMBERED:
+        self._gone[thing.uid] = now = self._caches.clock.monotonic()
+        while len(self._gone) > REMEMBERED or next(iter(self._gone.values())) + REMEMBERED_FOR < now:
             self._gone.popitem(last=False)
         for uid in self._dependants.get(thing.uid, ()):
             self.controller.enqueue(uid)

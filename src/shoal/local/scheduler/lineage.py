@@ -20,7 +20,7 @@ from shoal.kube.discovery import Discovery
 from shoal.kube.errors import Forbidden, NotFound
 
 LONGEST_CHAIN = 6
-REMEMBERED = 20_000
+REMEMBERED = 4_096
 DECIDING = (marks.GANG_UID, marks.GANG_SIZE, marks.GANG_NAME, marks.PREFIX + "gang-bound", KUEUE_WORKLOAD)
 """Annotations that decide with which pods a pod is bound, and when."""
 _GANGS = ("AppWrapper", "RayCluster")
