@@ -44,6 +44,7 @@ from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.model import Plan
 from shoal.kube.client import Client
+from shoal.kube.collector import spare_collector
 from shoal.kube.transport import Request, Response, Stream
 
 LARGE = (("small", 35, 60, 150, 50, 1), ("medium", 11, 300, 350, 100, 5), ("large", 4, 700, 700, 200, 20))
@@ -317,6 +318,7 @@ async def one_run(asked: argparse.Namespace, config: Json) -> None:
     runner = Runner(store, config)
     deciding = asyncio.ensure_future(loop.run())
     await loop.ready.wait()
+    spare_collector()
     store.cpu, began = 0.0, time.thread_time()
     profile = cProfile.Profile() if asked.profile else None
     if profile is not None:

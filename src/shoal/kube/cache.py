@@ -98,6 +98,8 @@ class Cache(Generic[T]):
         """
         self.kind = kind
         self.synced = asyncio.Event()
+        self.turn = 0
+        """Counts changes."""
         self.undecodable: dict[Key, str] = {}
         """Objects that do not decode, with the reason; the last good state of each stays in the cache."""
         self._type = type
@@ -231,10 +233,10 @@ class Cache(Generic[T]):
         `listed_at` is the revision of the list that it is an item of.
         """
         try:
-            obj = self._decoder.decode(raw)
-            mark = self._mark_of(obj)
+            mark = read_mark(raw)
             if not forced and self._is_stale(mark.key, mark, self._objects.get(mark.key), listed_at):
-                return mark  # our own writes come back: held already, and not worth sharing again
+                return mark  # our own writes come back: held already, and not worth decoding
+            obj = self._decoder.decode(raw)
             if self._most:
                 self._weigh(mark.key, memoryview(raw).nbytes)
             obj = self._filled(obj)
@@ -348,6 +350,7 @@ class Cache(Generic[T]):
         return next(iter(self._removed.values())).at
 
     def _tell(self, change: Change) -> None:
+        self.turn += 1
         for function in [*self._subscribers]:
             self._tell_one(function, change)
 

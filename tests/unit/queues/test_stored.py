@@ -13,7 +13,14 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import stored
 from shoal.controllers.queues.checks import rules_of, steps
 from shoal.controllers.queues.checks.draft import WorkloadDraft
-from shoal.controllers.queues.stored import StoredClusterQueue, StoredWorkload, is_true, view
+from shoal.controllers.queues.stored import (
+    AroundSpec,
+    StoredClusterQueue,
+    StoredWorkload,
+    WorkloadViews,
+    is_true,
+    view,
+)
 from tests.cluster import Cluster
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, true
 from tests.unit.queues.conftest import decide
@@ -76,7 +83,7 @@ async def test_a_revision_is_decoded_once_however_often_it_is_read(
     convert = msgspec.convert
 
     def counted(source: Json, type: type, **more: object) -> object:
-        if type is StoredWorkload:
+        if type in (StoredWorkload, AroundSpec):
             decoded.append(source["metadata"]["resourceVersion"])
         return convert(source, type, **more)  # type: ignore[call-overload]
 
@@ -89,3 +96,27 @@ async def test_a_revision_is_decoded_once_however_often_it_is_read(
     held = controller.caches.workloads.get(Key("default", name_of(made)))
     assert held is not None and held.metadata.resource_version == decoded[-1]
     assert len(decoded) == len(set(decoded))
+
+
+def test_equal_specs_and_labels_are_held_once_with_all_their_fields() -> None:
+    views = WorkloadViews()
+
+    def read(name: str, count: int) -> StoredWorkload:
+        spec = {"queueName": "q", "podSets": [{"name": "main", "count": count, "template": {}}], "unknown": {"a": 1}}
+        metadata = {"name": name, "namespace": "ns", "uid": name, "labels": {"team": "red"}}
+        return views({**NEWER, "metadata": metadata, "spec": spec, "status": {"requeueState": {"count": count}}})
+
+    one, alike, other = read("one", 2), read("alike", 2), read("other", 3)
+    assert alike.spec is one.spec and alike.raw["spec"] is one.raw["spec"]
+    assert alike.metadata.labels is one.metadata.labels and alike.metadata.labels == {"team": "red"}
+    assert (alike.metadata.name, alike.raw["metadata"]["uid"]) == ("alike", "alike")
+    assert alike.raw["spec"]["unknown"] == {"a": 1} and alike.raw["status"] == {"requeueState": {"count": 2}}
+    assert (other.spec.pod_sets[0].count, one.spec.pod_sets[0].count) == (3, 2)
+    assert alike == view(StoredWorkload)(alike.raw)
+
+
+def test_what_is_wrong_beside_a_known_spec_is_told_with_its_place() -> None:
+    views = WorkloadViews()
+    views({**NEWER})
+    with pytest.raises(msgspec.ValidationError, match=r"status\.conditions"):
+        views({**NEWER, "status": {"conditions": "none"}})

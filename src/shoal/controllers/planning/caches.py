@@ -124,6 +124,11 @@ class SharedCaches:
         optional += self.stamps.caches
         await self._awaited.known(optional)
 
+    @property
+    def limits_turn(self) -> int:
+        """Another one with every change of LimitRanges and RuntimeClasses."""
+        return self.limit_ranges.turn + self.runtime_classes.turn
+
     def pod_defaults(self, namespace: str) -> Defaults:
         """What pods of this namespace are given where they do not say what they need."""
         if not len(self.limit_ranges) and not len(self.runtime_classes):

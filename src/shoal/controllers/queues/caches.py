@@ -35,7 +35,7 @@ from shoal.controllers.queues.stored import (
     StoredProvisioningConfig,
     StoredTopology,
     StoredWorkload,
-    lean,
+    WorkloadViews,
     view,
 )
 from shoal.kube.awaited import Awaited
@@ -67,12 +67,11 @@ class QueueCaches:
         self._shared = shared
         self._clock = clock
         self._awaited = Awaited()
-        whole = view(StoredWorkload)
         self.workloads: Cache[StoredWorkload] = self._cache(
             kinds.WORKLOAD,
             StoredWorkload,
             indexes={"owner": owner_uids, "queue": _queue_of, "reserved": _reserved_in},
-            view=lambda raw: lean(whole(raw)),
+            view=WorkloadViews(),
         )
         self.cluster_queues = self._stored(kinds.CLUSTER_QUEUE, StoredClusterQueue)
         self.cohorts = self._stored(kinds.COHORT, StoredCohort)
@@ -184,8 +183,11 @@ class QueueCaches:
 
     def group(self, key: Key) -> Json | None:
         """The group of pods of this name."""
+        names = self._members.get(key)
+        if not names:
+            return None
         pods = self.jobs[kinds.POD]
-        found = [pods.get(one) for one in self._members.get(key, ())]
+        found = [pods.get(one) for one in names]
         members = [one for one in found if one is not None and group_name(one) == key.name]
         return composed(members) if members else None
 
@@ -254,6 +256,11 @@ class QueueCaches:
         if named is not None and label(named, HOSTNAME) == host:
             return named
         return next((one for one in self._shared.nodes.list() if label(one, HOSTNAME) == host), None)
+
+    @property
+    def limits_turn(self) -> int:
+        """Another one whenever what pods are given, where they do not say what they need, may be different."""
+        return self._shared.limits_turn
 
     def limit_ranges(self, namespace: str) -> tuple[Json, ...]:
         return tuple(self._shared.limit_ranges.list(namespace))

@@ -33,6 +33,8 @@ from shoal.engine.kueue import ClusterQueue, order_time, read, terms_of
 from shoal.engine.model import Gang
 
 replace = msgspec.structs.replace
+MOST_ALIKE = 1_000
+"""Kinds of pods that are remembered; then it starts over."""
 # Releases before the annotation stored the UID in the condition's message alone.
 _PREEMPTOR = re.compile(r"\(UID: ([^,()]+), JobUID:")
 
@@ -41,8 +43,11 @@ class QueueFacts:
     def __init__(self, caches: QueueCaches, settings: QueueSettings) -> None:
         self._caches = caches
         self._settings = settings
-        self._known: dict[str, tuple[str, object, Gang]] = {}
-        """By UID: the revision, what its pods depend on (they are read once for it), and the gang."""
+        self._known: dict[str, tuple[str, int, object, Gang]] = {}
+        """By UID: the revision, how often limits had changed, what its pods depend on (they are read once for it), and
+        the gang."""
+        self._alike: dict[bytes, Gang] = {}
+        """By what its pods depend on and are: a gang whose pods were read. Most of many gangs ask for the same."""
         self._rules = read.PodRules(
             excluded_prefixes=settings.excluded_prefixes,
             transformations=settings.transformations,
@@ -93,24 +98,40 @@ class QueueFacts:
 
     def alone(self, workload: Workload) -> Gang:
         """What the object alone says: read once per revision, asked for often."""
-        namespace, uid = workload.metadata.namespace, workload.metadata.uid
-        limit_ranges, defaults = self._caches.limit_ranges(namespace), self._caches.pod_defaults(namespace)
-        ranges = tuple(one["metadata"].get("resourceVersion") for one in limit_ranges)
-        owner = controller_of(workload.metadata)
-        shape = (workload.metadata.generation, owner.kind if owner is not None else "", ranges, defaults.classes)
-        known = self._known.get(uid)
-        if known is not None and known[:2] == (workload.metadata.resource_version, shape):
-            return known[2]
+        namespace, uid, revision = (
+            workload.metadata.namespace,
+            workload.metadata.uid,
+            workload.metadata.resource_version,
+        )
+        known, turn = self._known.get(uid), self._caches.limits_turn
+        if known is not None and known[0] == revision and known[1] == turn:
+            return known[3]
         if is_true(workload, "Finished"):
             self.forget(uid)
             return read.ended(workload)
-        same = known is not None and bool(workload.metadata.generation) and known[1] == shape
-        if known is not None and same:
-            gang = read.workload(workload, self._rules, before=known[2])
+        limit_ranges, defaults = self._caches.limit_ranges(namespace), self._caches.pod_defaults(namespace)
+        ranges = tuple((one["metadata"].get("uid"), one["metadata"].get("resourceVersion")) for one in limit_ranges)
+        owner = controller_of(workload.metadata)
+        given = (owner.kind if owner is not None else "", ranges, defaults.classes)
+        shape = (workload.metadata.generation, given)
+        if known is not None and bool(workload.metadata.generation) and known[2] == shape:
+            gang = read.workload(workload, self._rules, before=known[3])
         else:
-            made = as_stored(with_sidecars(workload, self._settings.ray_sidecars), defaults)
-            gang = read.workload(made, replace(self._rules, limit_ranges=limit_ranges))
-        self._known[uid] = (workload.metadata.resource_version, shape, gang)
+            gang = self._read(workload, given, limit_ranges, defaults)
+        self._known[uid] = (revision, turn, shape, gang)
+        return gang
+
+    def _read(self, workload: Workload, given: object, limit_ranges: tuple[Json, ...], defaults: Defaults) -> Gang:
+        """Its pods are read, unless another gang asks for the very same."""
+        asked = msgspec.json.encode((workload.spec.pod_sets, given))
+        alike = self._alike.get(asked)
+        if alike is not None:
+            return read.workload(workload, self._rules, before=alike)
+        made = as_stored(with_sidecars(workload, self._settings.ray_sidecars), defaults)
+        gang = read.workload(made, replace(self._rules, limit_ranges=limit_ranges))
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        self._alike[asked] = gang
         return gang
 
     def forget(self, uid: str) -> None:

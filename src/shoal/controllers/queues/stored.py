@@ -28,6 +28,9 @@ from shoal.api.meta import Condition, Json, Object
 from shoal.api.times import parse_time
 
 T = TypeVar("T", bound=Object)
+K = TypeVar("K")
+MOST_ALIKE = 1_000
+"""Different specs, and different labels, that are remembered; then it starts over."""
 
 
 class StoredWorkload(Workload):
@@ -84,6 +87,53 @@ def view(type: type[T]) -> Callable[[Json], T]:
         return stored
 
     return made
+
+
+class WorkloadViews:
+    """What the cache of Workloads calls with every new revision. Most of many Workloads ask for the same, and none
+    changes it in its life: equal specs and labels are stored once, and read once."""
+
+    def __init__(self) -> None:
+        self._whole = view(StoredWorkload)
+        self._specs: dict[bytes, tuple[Json, WorkloadSpec]] = {}
+        self._labels: dict[bytes, dict[str, str]] = {}
+
+    def __call__(self, raw: Json) -> StoredWorkload:
+        """Raises ValidationError with the path at fault."""
+        asked = msgspec.json.encode(raw.get("spec"))
+        known = self._specs.get(asked)
+        if known is None:
+            found = self._whole(raw)
+            self._kept(self._specs, asked, (raw.get("spec") or {}, found.spec))
+        else:
+            found = self._around(raw, known[1])
+            raw["spec"] = known[0]
+        labels = found.metadata.labels
+        if labels:
+            raw["metadata"]["labels"] = labels = self._kept(self._labels, msgspec.json.encode(labels), labels)
+            msgspec.structs.force_setattr(found.metadata, "labels", labels)
+        return lean(found)
+
+    def _around(self, raw: Json, spec: WorkloadSpec) -> StoredWorkload:
+        try:
+            read = msgspec.convert(raw, AroundSpec)
+        except msgspec.ValidationError:
+            return self._whole(raw)  # null counts as absent
+        return StoredWorkload(
+            api_version=read.api_version, kind=read.kind, metadata=read.metadata, spec=spec, status=read.status, raw=raw
+        )
+
+    @staticmethod
+    def _kept(table: dict[bytes, K], key: bytes, value: K) -> K:
+        if len(table) >= MOST_ALIKE:
+            table.clear()
+        return table.setdefault(key, value)
+
+
+class AroundSpec(Object):
+    """A Workload whose spec is known already."""
+
+    status: WorkloadStatus = WorkloadStatus()
 
 
 def lean(workload: StoredWorkload) -> StoredWorkload:

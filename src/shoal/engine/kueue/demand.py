@@ -84,10 +84,13 @@ class QueueMember:
         self.order = (-gang.priority, self.time, gang.uid)
         self.problem = gang.problem
         self.demands: tuple[PodDemand, ...] = ()
+        alike = _alike(gang.pod_sets) if not terms.reclaimable else None
         try:
-            self.demands = tuple(_demand(pod_set, terms) for pod_set in gang.pod_sets)
+            self.demands = alike.demands if alike is not None and alike.demands else _demands(gang, terms)
         except BadInput as fault:
             self.problem = self.problem or f"resources validation failed: {fault}"
+        if alike is not None:
+            alike.demands = self.demands
         grown = _grown(self.demands, replaced) if replaced is not None else None
         self.replaced = replaced if grown is not None else None
         """The slice of the same job whose place it takes: it asks only for what it has more."""
@@ -97,7 +100,11 @@ class QueueMember:
         for demand in self.demands:
             if demand.wish is not NO_WISH and demand.wish.is_explicit:
                 self.wishes = True
-        self.shape = _shape(gang, self.demands)
+        if alike is None or grown is not None or not self.demands:
+            self.shape = _shape(gang, self.demands)
+        else:
+            at = (gang.priority, gang.nowhere)
+            self.shape = alike.shapes.get(at) or alike.shapes.setdefault(at, _shape(gang, self.demands))
         self.holds = gang.state in ("reserved", "admitted", "stopping")
         """It has quota: usage counts in its cluster queue."""
         self.fills = terms.backfilled and self.holds
@@ -132,6 +139,35 @@ class QueueMember:
 
     def forget(self) -> None:
         self.memory = None
+
+
+class _Alike:
+    """What gangs with the very same pod sets have in common; `demands` is empty until one of them was read."""
+
+    __slots__ = ("demands", "pod_sets", "shapes")
+
+    def __init__(self, pod_sets: tuple[PodSet, ...]) -> None:
+        self.pod_sets = pod_sets
+        self.demands: tuple[PodDemand, ...] = ()
+        self.shapes: dict[tuple[int, str], str] = {}
+
+
+_MOST_KNOWN = 4_096
+_known: dict[int, _Alike] = {}
+"""By identity: gangs that ask for the same are told with the same pod sets."""
+
+
+def _alike(pod_sets: tuple[PodSet, ...]) -> _Alike:
+    found = _known.get(id(pod_sets))
+    if found is None or found.pod_sets is not pod_sets:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        found = _known[id(pod_sets)] = _Alike(pod_sets)
+    return found
+
+
+def _demands(gang: Gang, terms: Terms) -> tuple[PodDemand, ...]:
+    return tuple(_demand(pod_set, terms) for pod_set in gang.pod_sets)
 
 
 def _demand(pod_set: PodSet, terms: Terms) -> PodDemand:

@@ -38,7 +38,11 @@ class Draft:
     # --- conditions
 
     def condition(self, kind: str) -> Json | None:
-        return next((one for one in self.status.get("conditions") or () if one.get("type") == kind), None)
+        for one in self.status.get("conditions") or ():  # asked dozens of times in a look
+            if one.get("type") == kind:
+                found: Json = one
+                return found
+        return None
 
     def is_true(self, kind: str) -> bool:
         found = self.condition(kind)
