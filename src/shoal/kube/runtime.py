@@ -54,7 +54,8 @@ class WorkQueue(Generic[K]):
             if key not in self._waiting and due < self._due.get(key, float("inf")):
                 self._due[key] = due
                 heapq.heappush(self._delayed, (due, next(self._order), key))
-                self._sooner.set()
+                if self._delayed[0][2] == key:
+                    self._sooner.set()
             return
         self._due.pop(key, None)
         if key in self._busy:
