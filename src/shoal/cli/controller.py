@@ -20,6 +20,7 @@ import click
 from shoal import __version__
 from shoal.cli import agents, choices
 from shoal.cli.choices import flag, set_option
+from shoal.cli.event_loop import RATE, RATE_FOR_WEBHOOKS, run_gathering
 from shoal.cli.reach import reach
 from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
 from shoal.errors import BadInput
@@ -310,7 +311,7 @@ def command(
             await ClusterController(writes.client, hub, writes=writes, places=places).run()
 
         parts["clusters"] = run_clusters
-    asyncio.run(
+    run_gathering(
         _run(
             kubeconfig,
             context,
@@ -332,7 +333,8 @@ def command(
             page_port,
             page_url,
             visible,
-        )
+        ),
+        RATE_FOR_WEBHOOKS if webhooks else RATE,
     )
 
 
