@@ -44,7 +44,7 @@ import jobs_objects as objects
 import jobs_record as history
 from jobs_subjects import SUBJECTS, Subject
 from ray_operator import ended, reached
-from tests.controlplane import build, peers
+from tests.controlplane import build, packing, peers
 from tests.controlplane.plane import ControlPlane, await_kinds, cpu_seconds
 
 from shoal.api import kinds
@@ -354,28 +354,13 @@ def keep(plane: ControlPlane, folder: Path | None) -> None:
 
 def pack(folder: Path) -> None:
     """Programs, CRDs, stages and configuration below `folder`/shoal, as the user's cache has them."""
-    target = folder / "shoal" / "controlplane"
-    for path in build.binaries().values():
-        _copy(path, target / build.cache_folder().name / path.name)
-    for path in (peers.kuberay_program(), peers.kueue_program()):
-        _copy(path, target / "programs" / path.name)
     modules = {
-        "sigs.k8s.io/kwok": [*build.kwok_stages()],
-        peers.KUBERAY: peers.kuberay_definitions(),
-        build.KUEUE: [*peers.kueue_definitions(), build.kueue_folder() / peers.KUEUE_SHIPPED],
+        ("kwok", "sigs.k8s.io/kwok"): build.kwok_stages(),
+        ("kuberay", peers.KUBERAY): peers.kuberay_definitions(),
+        ("kueue", build.KUEUE): [*peers.kueue_definitions(), build.kueue_folder() / peers.KUEUE_SHIPPED],
     }
-    rooms = {"sigs.k8s.io/kwok": "kwok", peers.KUBERAY: "kuberay", build.KUEUE: "kueue"}
-    for module, paths in modules.items():
-        root = build.module_folder(rooms[module], module)
-        for path in paths:
-            _copy(path, target / "modules" / module / path.relative_to(root))
+    packing.pack(folder, build.binaries().values(), (peers.kuberay_program(), peers.kueue_program()), modules)
     print(f"packed: XDG_CACHE_HOME={folder} python bench/jobs.py")
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source, target)
-    target.chmod(target.stat().st_mode | 0o200)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
     python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
     python bench/kueue_runner.py --subject all      all: the floor, Shoal, Shoal and Kueue at 50, Kueue at 1,000
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
+    python bench/kueue_runner.py --pack FOLDER      programs and files for a machine without Go; on that machine:
+                                                    XDG_CACHE_HOME=FOLDER python bench/kueue_runner.py
 
 The runner creates and ends the Workloads; the subject only decides. Prints the wall time, per class the mean and the
 longest wait until admission, evictions and what stayed unfinished, the subject's cpu time and memory, and what it asked
@@ -46,7 +48,12 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=900, help="seconds after which it is stopped")
     parser.add_argument("--folder", type=Path, help="keep the records and what everybody said here")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pack", type=Path, help="fill this folder for another machine, and run nothing")
     asked = parser.parse_args()
+    if asked.pack:
+        kueue_runner.pack(asked.pack)
+        print(f"packed: XDG_CACHE_HOME={asked.pack} python bench/kueue_runner.py")
+        return 0
     good = True
     for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
         with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:

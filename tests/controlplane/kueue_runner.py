@@ -27,8 +27,9 @@ from typing import Any
 
 import yaml
 
-from tests.controlplane import build
+from tests.controlplane import build, packing
 
+SERVERS = ("etcd", "kube-apiserver", "kubectl")
 PORT = "metrics-port"
 COUNTS = "requests.json"
 """Files of a run's folder: where the subject serves its metrics, and what it asked for in the end."""
@@ -144,6 +145,14 @@ def kueue(qps: int = 50) -> Path:
     return build.program("kueue", build.MINIMAL_KUEUE, changed)
 
 
+def pack(folder: Path) -> None:
+    """The runner, the subjects and what they read below `folder`/shoal, as the user's cache has them."""
+    definitions = sorted((build.kueue_folder() / "config/components/crd/bases").glob("*.yaml"))
+    programs = (build.program("kueue", build.RUNNER), kueue(50), kueue(1000))
+    modules = {("kueue", build.KUEUE): [*definitions, baseline(), large()]}
+    packing.pack(folder, build.binaries(*SERVERS).values(), programs, modules)
+
+
 def run(folder: Path, subject: Path, generator: Path, limit: float) -> Outcome:
     """One run that is ended after `limit` seconds, finished or not. What everybody said is in `folder`."""
     folder = folder.resolve()
@@ -225,7 +234,7 @@ def _environment(folder: Path) -> dict[str, str]:
     """Its API server and etcd come from one folder."""
     assets = folder / "assets"
     assets.mkdir(exist_ok=True)
-    for name, path in build.binaries("etcd", "kube-apiserver", "kubectl").items():
+    for name, path in build.binaries(*SERVERS).items():
         link = assets / name
         link.unlink(missing_ok=True)
         link.symlink_to(path)
