@@ -60,7 +60,7 @@ RAY_MAKERS = ("RayJob", "RayCluster", "Ray", "RayService", "AppWrapper")
 CROWD = 100
 PAUSE = 0.02
 """Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
-PAUSE_SHARE = 4
+PAUSE_SHARE = 6
 LONGEST_PAUSE = 0.25
 """The pause is so many times as long as the last plan took, up to this: the API server may need the same cores."""
 

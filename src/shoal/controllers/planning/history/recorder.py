@@ -30,6 +30,8 @@ RETRY_FIRST, RETRY_MOST = 1.0, 60.0
 PRUNE_EVERY = 3600.0
 PAUSE = 0.25
 """Seconds between two writes: what a busy queue sees meanwhile goes in one, and of a short gang only its last row."""
+MANY, LONG_PAUSE = 20, 2.0
+"""Looks in one write from which on the next write is so far away: readers never wait for it, they write themselves."""
 BATCH = 500
 ENDED = ("finished",)
 """All that is kept of a look at a gang that is over: there may be very many."""
@@ -100,7 +102,7 @@ class GangHistory:
                     there, now = list(self._known), self._clock.now()
                     await self.in_thread(partial(self._store.close_missing, there, now))
                     self._running = True
-                await self._write_all()
+                written = await self._write_all()
                 if not pruned or self._clock.monotonic() - pruned > PRUNE_EVERY:
                     pruned, now = self._clock.monotonic(), self._clock.now()
                     await self.in_thread(partial(self._store.prune, now))
@@ -111,20 +113,23 @@ class GangHistory:
                 continue
             pause = RETRY_FIRST
             await self._news.wait()
-            await self._clock.sleep(PAUSE)
+            await self._clock.sleep(PAUSE if written < MANY else LONG_PAUSE)
 
-    async def _write_all(self) -> None:
-        """What was seen so far. Raises HistoryTrouble."""
+    async def _write_all(self) -> int:
+        """What was seen so far; returns how many looks. Raises HistoryTrouble."""
+        written = 0
         async with self._one_write:
             self._news.clear()
             while self._looks:
                 batch = self._looks[:BATCH]
                 changed = await self.in_thread(partial(self._store.write, batch))
                 del self._looks[: len(batch)]
+                written += len(batch)
                 for row in changed:
                     for call in self.on_change:
                         call(row)
             self._idle.set()
+        return written
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
