@@ -541,10 +541,15 @@ async def _run(
                 parts = {"visibility": lambda writes: shown.announce(writes, namespace), **parts}
 
         async def everything() -> None:
-            async with asyncio.TaskGroup() as tasks:
-                if admission is not None:
-                    tasks.create_task(admission.run(*_listening(webhook_url)))
-                tasks.create_task(lead_with(parts, leadership, rate))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    if admission is not None:
+                        tasks.create_task(admission.run(*_listening(webhook_url)))
+                    tasks.create_task(lead_with(parts, leadership, rate))
+            finally:
+                counts = sorted(requests.items(), key=lambda one: -one[1])
+                asked = ", ".join(f"{count} {verb} {resource}" for (verb, resource), count in counts)
+                log.info("requests to the API server: %s", asked or "none")
 
         if health_port:
             await health.start("0.0.0.0", health_port)
