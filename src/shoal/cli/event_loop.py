@@ -20,11 +20,11 @@ else:
 
 T = TypeVar("T")
 
-RATE = 40.0
+RATE = 60.0
 """Times a second that it wakes up where there is always something to do."""
 RATE_FOR_WEBHOOKS = 200.0
 """The same where clients wait for its answers, one after the other."""
-BURST = 40.0
+BURST = 60.0
 """Times that it wakes up without a pause after a rest."""
 
 

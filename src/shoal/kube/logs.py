@@ -68,4 +68,6 @@ def configure(chosen: LogFormat, *, verbose: bool = False, stream: IO[str] | Non
     """For the process, from now on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if chosen == "json" else logging.Formatter(TEXT))
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # no format tells any of these, and they are half of what a line costs
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO)

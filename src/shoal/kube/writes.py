@@ -93,7 +93,7 @@ class Writes:
         Raises the unknown outcome itself when the server could not be asked: then the caller's next step must be a
         read, too.
         """
-        backoff = Backoff(self._random)
+        backoff: Backoff | None = None
         unsure: KubeError | None = None
         while True:
             try:
@@ -103,9 +103,12 @@ class Writes:
                         return found
                     unsure = None
                     self.counts.repeated += 1
-                async with self._slots.held(owner):
+                await self._slots.take(owner)
+                try:
                     self.counts.sent += 1
                     return await send()
+                finally:
+                    self._slots.give_back(owner)
             except LeaseLost:
                 raise
             except (Unsent, TooManyRequests) as error:  # certainly not carried out
@@ -115,6 +118,7 @@ class Writes:
                 if unsure is None:
                     unsure = error
                     self.counts.unknown += 1
+            backoff = backoff or Backoff(self._random)
             if backoff.failures + 1 >= attempts:
                 raise unsure or failed
             await self.clock.sleep(backoff.after(failed))
