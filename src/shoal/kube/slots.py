@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 
 class FairSlots:
@@ -27,14 +25,6 @@ class FairSlots:
     def full(self) -> bool:
         """A holder of none that takes one now waits for it."""
         return self.used >= self.size
-
-    @asynccontextmanager
-    async def held(self, owner: str) -> AsyncIterator[None]:
-        await self.take(owner)
-        try:
-            yield
-        finally:
-            self.give_back(owner)
 
     async def take(self, owner: str) -> None:
         """Each is to be given back once, by the same owner."""

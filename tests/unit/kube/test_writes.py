@@ -197,9 +197,12 @@ async def test_one_busy_controller_does_not_hold_up_another() -> None:
     gates = {number: asyncio.Event() for number in range(10)}
 
     async def write(owner: str, number: int) -> None:
-        async with slots.held(owner):
+        await slots.take(owner)
+        try:
             order.append(f"{owner}{number}")
             await gates[number].wait()
+        finally:
+            slots.give_back(owner)
 
     tasks = [asyncio.ensure_future(write("busy", number)) for number in range(9)]
     await asyncio.sleep(0)
@@ -304,8 +307,9 @@ async def test_giving_up_a_place_in_the_queue_leaves_it_to_others() -> None:
     gate = asyncio.Event()
 
     async def hold() -> None:
-        async with slots.held("a"):
-            await gate.wait()
+        await slots.take("a")
+        await gate.wait()
+        slots.give_back("a")
 
     first, second, third = (asyncio.ensure_future(hold()) for _ in range(3))
     await asyncio.sleep(0)
