@@ -354,6 +354,8 @@ async def run_gangs(
     planning = PlanningLoop(
         writes.client, planned, writes.clock, writes, history=history, notices=from_environment(os.environ)
     )
+    if places is not None:
+        places.placing.keeper_for = planning.keeper_for
     AppWrapperController(planning, settings, places.for_wrappers if places is not None else None)
     if of_ray.gang == "on":
         RayGangController(planning, of_ray.sidecars, of_ray.namespaces)

@@ -406,6 +406,8 @@ def parts_named(
 
         async def run_gangs(writes: Writes) -> None:
             leading[:] = [PlanningLoop(writes.client, planned, writes=writes, history=history, notices=notices)]
+            if places is not None:
+                places.placing.keeper_for = leading[0].keeper_for
             if "appwrapper" in names:
                 appwrapper.AppWrapperController(leading[0], settings, places.for_wrappers if places else None)
             if with_ray_gangs:

@@ -17,6 +17,8 @@ from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.multicluster import ClusterController, ClusterSettings, HubPlaces
 from shoal.controllers.multicluster.settings import ALL_AT_ONCE, ENGINE
+from shoal.controllers.planning.history.log_keeper import LogKeeper
+from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.queues import QueueSettings
 from shoal.errors import BadInput
 from shoal.kube.client import Client
@@ -125,6 +127,7 @@ class Town:
         self.hub = hub
         self.members = members
         self.wires = {name: Wire(member.server) for name, member in members.items()}
+        self.logs: LogKeeper | None = None
         self._hubs: list[asyncio.Task[Any]] = []
 
     def connect(self, content: bytes, source: str) -> Transport:
@@ -140,14 +143,19 @@ class Town:
         return controller
 
     def start_choosing_hub(
-        self, settings: ClusterSettings = CHOOSING, transport: Transport | None = None
+        self,
+        settings: ClusterSettings = CHOOSING,
+        transport: Transport | None = None,
+        history: HistoryStore | None = None,
     ) -> ClusterController:
         """The hub's queues and the controller of several clusters, in one process: the engine chooses."""
         client = Client(transport or self.hub.server.transport())
         places = HubPlaces(settings)
         queues, wrapper = QueueSettings(check_seconds=1.0), AppWrapperSettings(trust_unstamped=True)
         self.hub.rules = rules_of(wrapper, queues)
-        self.hub.start(planned(client, wrapper, queues=queues, places=places).run())
+        made = planned(client, wrapper, queues=queues, places=places, history=history)
+        self.logs = made.loop.logs
+        self.hub.start(made.run())
         controller = ClusterController(client, settings, connect=self.connect, places=places)
         self.run_hub(controller.run())
         return controller

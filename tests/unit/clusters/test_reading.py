@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,19 +12,25 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.cluster import read_member
+from shoal.controllers.multicluster.member_logs import MemberLogs
 from shoal.controllers.multicluster.reading import MemberReading
+from shoal.controllers.planning.history.log_store import LogQuery
+from shoal.controllers.planning.history.store import HistoryStore
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, KubeError, NotFound
 from shoal.kube.transport import Request
 from shoal.local.apiserver.auth import gate
 from shoal.sdk import elsewhere, happened, logs
+from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import app_wrapper, dispatched
 from tests.unit.appwrapper.test_rights import WRAPPERS, as_user, grant
+from tests.unit.clusters.build import is_true, sent_job, town
 from tests.unit.clusters.wrappers import SENDING, SendingTown, sending_town
-from tests.unit.queues.build import pods_of
+from tests.unit.queues.build import complete, make, name_of, pods_of
 
 POD = {"kind": "Pod", "apiVersion": "v1"}
+NOW = "2026-01-01T00:00:00Z"
 
 
 class Told:
@@ -53,6 +61,13 @@ async def reads(t: SendingTown) -> str:
     there = t.members["a"]
     (pod,) = await pods_of(there, "train", 1)
     name = str(pod["metadata"]["name"])
+    await run(there, pod)
+    return name
+
+
+async def run(there: Cluster, pod: Json) -> None:
+    """As its scheduler and its node do."""
+    name = str(pod["metadata"]["name"])
     if not pod["spec"].get("nodeName"):
         target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
         body = msgspec.json.encode(
@@ -61,9 +76,8 @@ async def reads(t: SendingTown) -> str:
         path = f"/api/v1/namespaces/default/pods/{name}/binding"
         headers = {"content-type": "application/json"}
         await there.client.transport.send(Request(method="POST", path=path, headers=headers, body=body))
-    status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": NOW}}}]}
     await there.client.patch(kinds.POD, name, "default", {"status": status}, subresource="status")
-    return name
 
 
 async def log_of(client: Client, name: str = "train") -> bytes:
@@ -144,3 +158,43 @@ async def test_f730_what_the_hub_did_not_send_is_not_read_through_it() -> None:
 
 async def _whole(client: Client, pod: str) -> bytes:
     return b"".join([chunk async for chunk in client.logs(pod, "default")])
+
+
+def takes_no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def taken(self: MemberLogs) -> None:
+        return None
+
+    monkeypatch.setattr(MemberLogs, "taken", taken)
+
+
+@proven(without=takes_no_logs)
+async def test_f732_the_copy_of_a_job_that_has_ended_stays_until_the_hub_has_its_log(tmp_path: Path) -> None:
+    """F732: a job ends in its member, and its log is long. Holds: its copy is not removed while the log is being read;
+    afterwards the hub has it, though nothing of the job is in the member any more."""
+    may_end = asyncio.Event()
+
+    class Slow(Told):
+        async def log(self, pod: Any, options: Any) -> Any:
+            await may_end.wait()
+            return await super().log(pod, options)
+
+    async with town("a", hub_decides=False) as t:
+        t.members["a"].server.set_log_source(Slow().log)
+        t.start_choosing_hub(history=HistoryStore(f"sqlite:///{tmp_path}/history"))
+        await t.connected()
+        (made,) = await make(t.hub, sent_job("train", 1))
+        (pod,) = await pods_of(t.members["a"], "train", 1)
+        await run(t.members["a"], pod)
+        await complete(t.members["a"], "train", 1)
+        ended = {"name": "main", "state": {"terminated": {"startedAt": NOW, "finishedAt": NOW, "exitCode": 0}}}
+        status = {"phase": "Succeeded", "containerStatuses": [ended]}
+        name = pod["metadata"]["name"]
+        await t.members["a"].client.patch(kinds.POD, name, "default", {"status": status}, subresource="status")
+        await t.hub.until(kinds.WORKLOAD, name_of(made), is_true("Finished"))
+        await t.members["a"].settled(100)
+        assert await t.where(kinds.JOB, "train") == ["a"]
+        may_end.set()
+        await t.members["a"].until_gone(kinds.JOB, "train")
+        assert t.logs is not None
+        (kept,) = await t.logs.read(LogQuery(namespace="default", name="train", kind="Job", gang_uid=""))
+        assert kept.text == f"hello from {name}\n".encode()

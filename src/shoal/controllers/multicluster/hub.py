@@ -32,7 +32,7 @@ class Hub:
         self._clock = clock
         self._awaited = Awaited()
         self.workloads: Cache[Json] = self._cache(
-            kinds.WORKLOAD, indexes={"check": _checks_of, "on": _clusters_of, "owner": _owner_of}
+            kinds.WORKLOAD, indexes={"check": _checks_of, "on": _clusters_of, "owner": _owner_of, "uid": _uid_of}
         )
         self.checks: Cache[Json] = self._cache(kinds.ADMISSION_CHECK)
         self.configs: Cache[Json] = self._cache(kinds.MULTIKUEUE_CONFIG)
@@ -130,6 +130,10 @@ def secret_name(cluster: Json) -> str:
 
 def _checks_of(workload: Json) -> Iterable[str]:
     return [str(one.get("name")) for one in (workload.get("status") or {}).get("admissionChecks") or ()]
+
+
+def _uid_of(workload: Json) -> Iterable[str]:
+    return (str(workload["metadata"]["uid"]),)
 
 
 def _clusters_of(workload: Json) -> Iterable[str]:

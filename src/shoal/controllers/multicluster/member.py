@@ -32,6 +32,7 @@ from shoal.controllers.multicluster.copies import (
     workload_copy,
 )
 from shoal.controllers.multicluster.hub import Hub
+from shoal.controllers.multicluster.member_logs import MemberLogs
 from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
@@ -133,6 +134,8 @@ class Member:
             if settings.app_wrappers or settings.chooses
             else None
         )
+        self.logs: MemberLogs | None = None
+        """Set before it runs, where logs are kept."""
         self._gone: set[Round] = set()
         self._refusals: dict[Round, str] = {}
         self._vetted: set[Round] = set()
@@ -160,6 +163,8 @@ class Member:
                     self.supply.subscribe()
                 if self.bare is not None and self.supply is not None:
                     self.supply.pods.watch(self.bare.pod_changed)
+                if self.logs is not None:
+                    tasks.create_task(self.logs.run())
                 self.synced = True
                 self._changed()
                 tasks.create_task(self.queue.run())
@@ -276,6 +281,8 @@ class Member:
         if copy is not None:
             found.append((kinds.WORKLOAD, copy))
         left = False
+        if self.logs is not None and everything and found and workload is not None and _has_ended(workload):
+            await self.logs.taken()
         for kind, obj in found:
             verdict = self._verdict(obj, workload)
             if verdict == "stale" or (verdict == "current" and everything):
@@ -454,6 +461,10 @@ class Member:
 
 def _round(workload: Json) -> Round:
     return workload["metadata"]["uid"], record_of(workload).epoch
+
+
+def _has_ended(workload: Json) -> bool:
+    return Draft(workload, 0).is_true("Finished")
 
 
 def _is_admitted(copy: Json) -> bool:

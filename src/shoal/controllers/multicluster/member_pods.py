@@ -71,6 +71,15 @@ class MemberPods:
 
         self._pods.subscribe(changed)
 
+    def follow(self, tell: Callable[[Change], None]) -> None:
+        """`tell` of every change of any pod, those that are there included."""
+        self._pods.subscribe(tell)
+
+    async def caught_up(self) -> None:
+        """Until all that was there before this call is known here."""
+        if self._pods.synced.is_set():
+            await self._pods.catch_up()
+
     def of_gang(self, uid: str, seen: int) -> tuple[GangPod, ...]:
         """Those that name this gang themselves. `seen`: when; a member's clock is never compared with ours."""
         return tuple(

@@ -27,6 +27,7 @@ from shoal.controllers.multicluster.hub import Hub, secret_name
 from shoal.controllers.multicluster.lease import fence_seconds
 from shoal.controllers.multicluster.loss import Standing, seconds_until_lost
 from shoal.controllers.multicluster.member import Member
+from shoal.controllers.multicluster.member_logs import MemberLogs
 from shoal.controllers.multicluster.placing import ClusterPlacing
 from shoal.controllers.multicluster.pulse import Health
 from shoal.controllers.multicluster.record import (
@@ -298,6 +299,7 @@ class Members:
             self._places.bare_heard,
             self._placing.room_changed,
         )
+        member.logs = MemberLogs(member, self._hub, self._placing.keeper_for)
         self.fences.begin(name, member.client, self.origin)
         return _Held(member, digest, asyncio.create_task(self._run(member), name=f"cluster {name}"))
 

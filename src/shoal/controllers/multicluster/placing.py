@@ -18,6 +18,7 @@ from shoal.api.objects import annotation
 from shoal.controllers.multicluster import words
 from shoal.controllers.multicluster.choice import Candidate, ClusterPolicy, chosen, parse_policy
 from shoal.controllers.multicluster.loss import Loss, loss_policy
+from shoal.controllers.multicluster.member_logs import KeeperFor
 from shoal.controllers.multicluster.room import question_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.supply import Judgement, MemberSupply, Tier
@@ -96,6 +97,8 @@ class ClusterPlacing:
         self._refused: dict[tuple[str, str], tuple[float, str]] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
+        self.keeper_for: KeeperFor = lambda client, whose: None
+        """Who keeps logs of what runs in a member."""
 
     def attach(self, hub: Hub, members: Members) -> None:
         self.hub, self.members = hub, members

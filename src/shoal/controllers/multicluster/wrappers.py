@@ -381,6 +381,8 @@ class AppWrapperPlaces:
         found = await copies.look_up(kind, key_of(wrapper))
         if found is None or not copies.is_ours(found) or round_of(found)[0] != wrapper.metadata.uid:
             return True
+        if found.status.state in ENDED and member.logs is not None:
+            await member.logs.taken()
         if not found.metadata.deletion_timestamp:  # before it may start elsewhere, all that it wraps is gone, too
             await copies.delete(kind, found, whole=not wrapper.metadata.deletion_timestamp and not is_gated(found))
         return False

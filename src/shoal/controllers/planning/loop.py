@@ -19,7 +19,7 @@ from shoal.controllers.planning.caches import SharedCaches
 from shoal.controllers.planning.cluster_facts import ClusterFacts
 from shoal.controllers.planning.decision_log import HOLDING, DecisionLog
 from shoal.controllers.planning.decisions import Decisions
-from shoal.controllers.planning.history.log_keeper import GangName, LogKeeper
+from shoal.controllers.planning.history.log_keeper import GangName, LogKeeper, Whose
 from shoal.controllers.planning.history.log_store import LogStore
 from shoal.controllers.planning.history.notices import Notices, NoticeSettings
 from shoal.controllers.planning.history.recorder import GangHistory
@@ -155,6 +155,10 @@ class PlanningLoop:
             await self.logs.begin()
             self.caches.pods.subscribe(self.logs.changed)
             tasks.create_task(self.logs.run())
+
+    def keeper_for(self, client: Client, whose: Whose) -> LogKeeper | None:
+        """One for pods of another cluster, whose logs are kept beside those of this one; None: none are kept."""
+        return self.logs.beside(client, whose) if self.logs is not None else None
 
     def _gang_name(self, pod: SeenPod) -> GangName | None:
         """None for a pod of no gang. A submitter is no pod of its Ray job's gang, and is of interest all the same."""

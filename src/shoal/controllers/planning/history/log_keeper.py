@@ -89,6 +89,10 @@ class LogKeeper:
         self._lost = 0
         self._written = 0
 
+    def beside(self, client: Client, whose: Whose) -> LogKeeper:
+        """Another one for the pods of another cluster, with the same store."""
+        return LogKeeper(client, self._history, self._store, self._clock, whose)
+
     # --- what the watch tells
 
     def changed(self, change: Change) -> None:
