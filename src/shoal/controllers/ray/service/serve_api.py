@@ -20,7 +20,7 @@ _READ = "/api/serve/applications/?api_type=declarative"
 _WRITE = "/api/serve/applications/"
 _HEALTH = "/-/healthz"
 PATIENT = 10.0
-"""Seconds for a configuration: the first one starts Serve itself."""
+"""Seconds for a configuration, of which the first one starts Serve itself, and for its end."""
 RELEASE = """\
 import ray
 
@@ -97,7 +97,7 @@ class HttpServeApi:
         await self._patient.submit(msgspec.structs.replace(target, body=msgspec.json.encode(body)))
 
     async def shut_down(self, target: DashboardTarget) -> None:
-        code, _ = await self._quick.call("DELETE", target, _WRITE)
+        code, _ = await self._patient.call("DELETE", target, _WRITE)
         if not 200 <= code < 300:
             raise DashboardError(f"the dashboard at {target.address} answered {code} when asked to end Serve")
 
