@@ -194,3 +194,10 @@ def test_what_looks_like_a_date_reaches_ray_as_it_was_written():
     assert problems_of_job(job, RaySettings()) == []
     assert submission.request_body(job)["runtime_env"] == {"env_vars": {"DAY": "2024-01-31"}}
     assert "2024-01-31" in submission.script(job)
+
+
+@pytest.mark.parametrize("admission, is_refused", [("spec", True), ("metadata", False), ("off", False)])
+def test_where_admission_is_kuberays_a_job_without_an_entrypoint_fails_at_its_submission(admission, is_refused):
+    assert bool(problems_of_job(ray_job(entrypoint=""), RaySettings(admission=admission))) is is_refused
+    submit = next(line for line in submission.script(running("")).splitlines() if "ray job submit" in line)
+    assert submit.split(" && ")[0].rstrip("; ").endswith("--"), "ray job submit ends with an error"

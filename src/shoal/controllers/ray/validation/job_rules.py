@@ -55,7 +55,7 @@ def problems_of_job_spec(job: Json, settings: RaySettings) -> list[str]:
         return misshapen
     try:
         return [
-            *_submission(job),
+            *_submission(job, settings),
             *_cluster(job, settings),
             *_limits(job),
             *_deletion(job, settings),
@@ -64,15 +64,16 @@ def problems_of_job_spec(job: Json, settings: RaySettings) -> list[str]:
         return [f"spec has a field of the wrong type: {error}"]  # where no schema checked it before us
 
 
-def _submission(job: Json) -> Iterator[str]:
+def _submission(job: Json, settings: RaySettings) -> Iterator[str]:
     spec = view.spec(job)
     mode = submission.mode(job)
     if mode not in submission.MODES:
         yield f"spec.submissionMode {mode!r}: use one of {', '.join(submission.MODES)}"
     template = spec.get("submitterPodTemplate")
     own_command = bool((((template or {}).get("spec") or {}).get("containers") or [{}])[0].get("command"))
-    if not str(spec.get("entrypoint") or "").strip() and mode != submission.INTERACTIVE and not own_command:
-        yield "spec.entrypoint is empty; write the command that Ray shall run"
+    needs_entrypoint = mode != submission.INTERACTIVE and not own_command
+    if settings.admission == "spec" and needs_entrypoint and not str(spec.get("entrypoint") or "").strip():
+        yield "spec.entrypoint is empty; write the command that Ray shall run"  # KubeRay lets the submission fail
     if template is not None and not ((template or {}).get("spec") or {}).get("containers"):
         yield "spec.submitterPodTemplate needs at least one container"
     if spec.get("jobId") and not submission.is_submission_id(str(spec["jobId"])):
