@@ -26,6 +26,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
+from shoal.engine.nodes import shape
 from shoal.kube.client import Client
 from shoal.local.home import Home
 from shoal.local.nodes.runtime.simray import JOB_SECONDS
@@ -340,6 +341,7 @@ class Day:
         await client.delete(kind, name, "default", propagation="Background")
 
     def _measure(self, cluster: LocalCluster) -> None:
+        shape._known.clear()  # it empties itself when it is full: how full it is now says nothing
         gc.collect()
         files = [self.home.api / name for name in os.listdir(self.home.api)]
         beside = [path for path in self.home.directory.glob("history*") if path.is_file()]

@@ -56,7 +56,12 @@ async def explain_to(
     stored |= ended
     if not (ended or waits or gangs.is_wrapper(kind) or stored["state"] == "incomplete"):
         stored["since"] = runs_since(kind, obj, workload) or stored["since"]
-    if (ended or waits or gangs.has_failed(kind, obj)) and (lines := await last_words(client, kind, obj, bool(ended))):
+    unwell = not ended and gangs.has_failed_pods(obj)
+    if unwell:
+        failing = "pods of it failed; after a grace period it is started again, or fails for good"
+        stored["message"] = stored.get("message") or failing
+    failed = unwell or gangs.has_failed(kind, obj)
+    if (ended or waits or failed) and (lines := await last_words(client, kind, obj, bool(ended))):
         stored["lastLines"] = lines
     if not waits:
         return await _with_wishes(client, kind, obj, stored, fresh) if is_elastic(obj) else stored

@@ -119,6 +119,12 @@ def has_failed(kind: Kind, obj: Json) -> bool:
     return any(one.get("type") == "Failed" and one.get("status") == "True" for one in status.get("conditions") or ())
 
 
+def has_failed_pods(obj: Json) -> bool:
+    """Is it an AppWrapper that still runs, and of whose pods some failed?"""
+    told = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("reason") == "FoundFailedPods" and one.get("status") == "True" for one in told)
+
+
 def ended_at(kind: Kind, obj: Json) -> str:
     """When it ended; empty while it has not."""
     status = obj.get("status") or {}

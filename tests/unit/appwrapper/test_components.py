@@ -14,6 +14,8 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.appwrapper.v1beta2.limits import Patience, is_final, parse_duration
+from shoal.sdk import gangs
+from shoal.sdk.explaining import explain_to
 from tests.cluster import Cluster
 from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, config_map, dispatched, pod, set_pod, waits
@@ -101,6 +103,18 @@ async def test_a_gang_with_room_is_written_once_for_each_step(cluster: Cluster) 
         ("Running", ("True", "SufficientPodsReady")),
         ("Succeeded", ("True", "SufficientPodsReady")),
     ]
+
+
+async def test_why_tells_of_failed_pods_before_the_gang_is_given_up(cluster: Cluster) -> None:
+    await cluster.create(AW, wrapper("gang", brief_pod("one")))
+    await cluster.until(AW, "gang", phase("Running"))
+    await set_pod(cluster, "one", "Failed")
+    await cluster.until(AW, "gang", lambda one: conditions(one).get("Unhealthy") == ("True", "FoundFailedPods"))
+    told = await explain_to(cluster.client, gangs.KINDS, "gang", "default")
+    assert (told["state"], told["message"]) == (
+        "running",
+        "pods of it failed; after a grace period it is started again, or fails for good",
+    )
 
 
 async def test_pods_that_do_not_come_up_are_told_of_after_a_moment(cluster: Cluster) -> None:
