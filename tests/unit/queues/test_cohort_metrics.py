@@ -30,6 +30,13 @@ async def test_a_cohort_counts_all_below_it_and_what_is_lent(quiet: Cluster) -> 
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
     await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: one["status"].get("admittedWorkloads") == 1)
     await quiet.settled()
+    implicit = cluster_queue("other")
+    implicit["spec"]["cohortName"] = "only-named"
+    await make(quiet, implicit)
+    await quiet.settled()
+    infos = [sample for family in metrics.collect() for sample in family.samples if sample.name == "kueue_cohort_info"]
+    above = {one.labels["cohort"]: (one.labels["parent_cohort"], one.labels["root_cohort"]) for one in infos}
+    assert above["team"] == ("all", "all") and above["only-named"] == ("", "only-named")
     told = {
         (sample.name.removeprefix("kueue_cohort_subtree_"), sample.labels["cohort"]): sample.value
         for family in metrics.collect()
@@ -42,6 +49,11 @@ async def test_a_cohort_counts_all_below_it_and_what_is_lent(quiet: Cluster) -> 
         assert told["admitted_active_workloads", name] == 1
         assert told["admitted_workloads_total", name] == 1
     assert not [name for _, name in told if name in ("a", "b")]
+    await quiet.client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, {"spec": {"cohortName": "elsewhere"}})
+    await quiet.client.delete(kinds.COHORT, "team")
+    await quiet.until_gone(kinds.COHORT, "team")
+    await quiet.settled()
+    assert "team" not in {cohort for cohort, _ in metrics.below}
 
 
 async def test_counts_of_a_queue_that_is_gone_are_forgotten(quiet: Cluster) -> None:
@@ -56,7 +68,7 @@ async def test_counts_of_a_queue_that_is_gone_are_forgotten(quiet: Cluster) -> N
         return {
             (sample.name, sample.labels.get("cluster_queue") or sample.labels["name"]): sample.value
             for sample in samples
-            if {"cluster_queue", "name"} & set(sample.labels)
+            if {"cluster_queue", "name"} & set(sample.labels) and sample.labels.get("resource") != "memory"
         }
 
     await quiet.until(kinds.WORKLOAD, name_of(waits), lambda one: bool(one.get("status")))

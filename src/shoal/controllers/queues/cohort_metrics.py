@@ -32,6 +32,13 @@ def above(caches: QueueCaches, cohort: str) -> list[str]:
     return path
 
 
+def known(caches: QueueCaches) -> list[str]:
+    """Every cohort that is there, or that a queue or a cohort names."""
+    parents = {one.metadata.name: one.spec.parent_name for one in caches.cohorts.list()}
+    named = {queue.spec.cohort_name for queue in caches.cluster_queues.list()}
+    return sorted({*parents, *parents.values(), *named} - {""})
+
+
 class CohortSums:
     """The cohorts as they are now."""
 
@@ -45,8 +52,7 @@ class CohortSums:
         for name, cohort in self._cohorts.items():
             if cohort.spec.parent_name:
                 self._below.setdefault(cohort.spec.parent_name, []).append(name)
-        every = sorted({*self._cohorts, *self._queues, *self._below})
-        self.names = [name for name in every if above(caches, name)]
+        self.names = [name for name in known(caches) if above(caches, name)]
 
     def quota(self, cohort: str) -> Amounts:
         """What may be used in it: its own quota and what those below lend."""

@@ -458,8 +458,11 @@ class QueueController:
                 self._note_what_it_names(change)
                 if obj is None:
                     self.metrics.forget(name)
+                if obj is None or change.old is None or obj.spec.cohort_name != change.old.spec.cohort_name:
+                    self.metrics.forget_cohorts()
             case kinds.COHORT:
                 self._update_or_remove(f"Cohort/{name}", obj, read.cohort)
+                self.metrics.forget_cohorts()
             case kinds.RESOURCE_FLAVOR:
                 self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
                 self._note_cluster_queues()

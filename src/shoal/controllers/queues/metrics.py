@@ -16,7 +16,7 @@ from shoal.api.quantity import show
 from shoal.controllers.queues import losses
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
-from shoal.controllers.queues.cohort_metrics import CohortSums, above, cohort_families
+from shoal.controllers.queues.cohort_metrics import CohortSums, above, cohort_families, known
 from shoal.controllers.queues.quota_metrics import quota_families, units
 from shoal.controllers.queues.stay_metrics import StayMetrics, cause_of
 from shoal.controllers.queues.stored import created_at, is_true
@@ -172,6 +172,13 @@ class QueueMetrics:
             for pair in [pair for pair in waits.counts if pair[0] == queue]:
                 del waits.counts[pair], waits.sums[pair]
         self._stays.forget("cluster_queue", (queue,))
+
+    def forget_cohorts(self) -> None:
+        """A cohort, or a queue of one, has changed: counts of cohorts that are no more are forgotten."""
+        if self.below:
+            left = set(known(self._caches))
+            for key in [key for key in self.below if key[0] not in left]:
+                del self.below[key]
 
     def forget_local(self, name: str, namespace: str) -> None:
         self._stays.forget("name", (name, namespace))

@@ -13,6 +13,7 @@ from typing import Any
 from shoal.api.kind import Key
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
+from shoal.controllers.queues.cohort_metrics import known
 from shoal.controllers.queues.stored import created_at, is_true, since
 from shoal.controllers.queues.workloads import class_of
 
@@ -141,9 +142,9 @@ class StayMetrics:
             queues.add_metric([queue.metadata.name, parent, self._root(parent), _ROLE], 1)
         yield queues
         cohorts = GaugeMetricFamily("kueue_cohort_info", "1; the cohorts above a cohort.", labels=["cohort", *above])
-        for cohort in self._caches.cohorts.list():
-            parent = cohort.spec.parent_name
-            cohorts.add_metric([cohort.metadata.name, parent, self._root(cohort.metadata.name), _ROLE], 1)
+        parents = {one.metadata.name: one.spec.parent_name for one in self._caches.cohorts.list()}
+        for name in known(self._caches):
+            cohorts.add_metric([name, parents.get(name, ""), self._root(name), _ROLE], 1)
         yield cohorts
         states = GaugeMetricFamily("kueue_local_queue_status", "1 for whether a LocalQueue is active.",
                                    labels=["name", "namespace", "active", "replica_role"])  # fmt: skip
