@@ -347,6 +347,10 @@ def test_what_has_no_effect_draws_a_warning() -> None:
     concurrent = cluster_queue(concurrentAdmissionPolicy=policy)
     (told,) = admission.validate(asked("ClusterQueue", "kueue.x-k8s.io", concurrent)).warnings
     assert "spec.concurrentAdmissionPolicy: has no effect here" in told
+    elastic = job("grows")
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    (told,) = admission.validate(asked("Job", "batch", elastic)).warnings
+    assert "has no effect on a Job here" in told
     unqueued = {**wished, "metadata": {"name": "loose"}}
     assert admission.validate(asked("Job", "batch", unqueued)).warnings == ()
 

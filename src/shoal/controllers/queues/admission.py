@@ -37,6 +37,10 @@ VALIDATE_PATH = "/queues/validate"
 _CARRIERS = frozenset((kind.group, kind.kind) for kind in CARRIERS)
 _FINALIZED = ("ClusterQueue", "ResourceFlavor")
 
+RIGID = (
+    f"metadata.annotations[{kueue_names.ELASTIC}]: has no effect on a {{}} here: RayClusters and RayJobs grow and "
+    "shrink in a queue"
+)
 JUDGED = ("clusterqueues", "cohorts", "resourceflavors", "workloads")
 STATUS_JUDGED = ("workloads",)
 """Whose status is judged too: what was given to a Workload stays until it is taken back."""
@@ -288,7 +292,9 @@ def warnings_of(kind: GangJob, job: Json, old: Json | None) -> tuple[str, ...]:
     """What is asked for and will not be done, although the job can be queued."""
     if not label(job, kueue_names.QUEUE) or (old is not None and old.get("spec") == job.get("spec")):
         return ()
-    return placement.warnings(_templates(kind, job))
+    annotations = job["metadata"].get("annotations") or {}
+    rigid = annotations.get(kueue_names.ELASTIC) == "true" and not hasattr(kind, "elastic")
+    return (*((RIGID.format(kind.kind.kind),) if rigid else ()), *placement.warnings(_templates(kind, job)))
 
 
 def _templates(kind: GangJob, job: Json) -> list[Json]:
