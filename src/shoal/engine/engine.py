@@ -23,7 +23,7 @@ from shoal.engine.kueue import ClusterQueue, Cohort, Flavor, LocalQueue, LocalQu
 from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.decisions import hold_of
 from shoal.engine.kueue.unheard import Known
-from shoal.engine.kueue.views import published_share
+from shoal.engine.kueue.views import exact_share, published_share
 from shoal.engine.line.bids import Bids, bids_of, grant
 from shoal.engine.line.cycle import Cycle
 from shoal.engine.line.queues import QueueFact, Queues
@@ -239,6 +239,10 @@ class Engine:
     def weighted_share(self, kind: Literal["ClusterQueue", "Cohort"], name: str) -> int | None:
         """How much of what its cohort lends a ClusterQueue or Cohort has, by weight, as Kueue publishes it."""
         return published_share(self._queues.kueue, kind, name)
+
+    def exact_share(self, kind: Literal["ClusterQueue", "Cohort"], name: str) -> float | None:
+        """The same, not rounded."""
+        return exact_share(self._queues.kueue, kind, name)
 
     def exchange(self, pod: str, other: str) -> bool:
         """Another pod of the same elastic gang leaves instead of this one, which was told to. False: they are not

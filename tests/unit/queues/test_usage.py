@@ -94,7 +94,7 @@ async def test_statuses_show_weighted_shares_where_queues_share_fairly(quiet: Cl
         cluster_queue("rich", quota={"cpu": "8"}, cohortName="roof"),
         local_queue("user-queue", to="poor"),
     )  # fmt: skip
-    decide(quiet, QueueSettings(fair_sharing=True))
+    metrics = decide(quiet, QueueSettings(fair_sharing=True)).metrics
     (made,) = await make(quiet, job("borrows", 4))
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
 
@@ -104,6 +104,13 @@ async def test_statuses_show_weighted_shares_where_queues_share_fairly(quiet: Cl
     await quiet.until(kinds.CLUSTER_QUEUE, "poor", half, namespace="")
     shown = await quiet.until(kinds.COHORT, "house", half, namespace="")
     assert shown["status"]["fairSharing"] == {"weightedShare": 500}
+    told = {
+        sample.name: sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.labels.get("cluster_queue") == "poor" or sample.labels.get("cohort") == "house"
+    }
+    assert (told["kueue_cluster_queue_weighted_share"], told["kueue_cohort_weighted_share"]) == (500.0, 500.0)
 
 
 @pytest.mark.parametrize("text", ["cpu", "=1", "cpu=many", "cpu=-1"])

@@ -156,6 +156,7 @@ class QueueMetrics:
         yield from self._gauges(GaugeMetricFamily)
         yield from quota_families(self._caches)
         yield from cohort_families(CohortSums(self._caches), self.below)
+        yield from self._shares(GaugeMetricFamily)
         yield from self._unadmitted(GaugeMetricFamily)
         yield from self._stays.collect()
 
@@ -187,6 +188,23 @@ class QueueMetrics:
         """One look at what waits, with what came of it."""
         if plan.reservations or plan.holds or plan.preempts:
             self.attempts["success" if plan.reservations else "inadmissible"] += 1
+
+    def _shares(self, family: Any) -> Iterator[Any]:
+        """Where shares are told, and not rounded as a status has them."""
+        text = "Usage above nominal quota against what the cohort lends, by weight."
+        of_queue = family(
+            "kueue_cluster_queue_weighted_share", text, labels=["cluster_queue", "cohort", "replica_role"]
+        )
+        for queue in self._caches.cluster_queues.list():
+            share = self._engine.exact_share("ClusterQueue", queue.metadata.name)
+            if queue.status.fair_sharing is not None and share is not None:
+                of_queue.add_metric([queue.metadata.name, queue.spec.cohort_name, _ROLE], share)
+        of_cohort = family("kueue_cohort_weighted_share", text, labels=["cohort", "replica_role"])
+        for cohort in self._caches.cohorts.list():
+            share = self._engine.exact_share("Cohort", cohort.metadata.name)
+            if cohort.status.fair_sharing is not None and share is not None:
+                of_cohort.add_metric([cohort.metadata.name, _ROLE], share)
+        yield from (of_queue, of_cohort)
 
     def _unadmitted(self, family: Any) -> Iterator[Any]:
         """Why Workloads are not admitted, as their conditions say it."""

@@ -57,19 +57,12 @@ def _usage_of_cluster_queues(queues: list[Any]) -> Iterator[Any]:
     used = GaugeMetricFamily(
         "kueue_cluster_queue_resource_usage", "Quota that admitted Workloads hold.", labels=_OF_CLUSTER_QUEUE
     )
-    share = GaugeMetricFamily(
-        "kueue_cluster_queue_weighted_share",
-        "Usage above nominal quota against what the cohort lends, by weight.",
-        labels=["cluster_queue", "cohort", "replica_role"],
-    )
     for queue in queues:
         cohort, name, status = queue.spec.cohort_name, queue.metadata.name, queue.status
         for family, usages in ((reserved, status.flavors_reservation), (used, status.flavors_usage)):
             for flavor, resource, amount in amounts(usages):
                 family.add_metric([cohort, name, flavor, resource, _ROLE], amount)
-        if status.fair_sharing is not None:
-            share.add_metric([name, cohort, _ROLE], status.fair_sharing.weighted_share)
-    yield from (reserved, used, share)
+    yield from (reserved, used)
 
 
 def _local_queues(queues: list[Any]) -> Iterator[Any]:

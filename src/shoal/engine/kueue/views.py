@@ -70,6 +70,14 @@ def published_share(kueue: Kueue, kind: Literal["ClusterQueue", "Cohort"], name:
     return share_of(node).published if node is not None else None
 
 
+def exact_share(kueue: Kueue, kind: Literal["ClusterQueue", "Cohort"], name: str) -> float | None:
+    """The same, not rounded."""
+    forest = kueue.state.forest
+    forest.settled()
+    node = (forest.queues if kind == "ClusterQueue" else forest.cohorts).get(name)
+    return share_of(node).exact if node is not None else None
+
+
 def _share_view(node: QuotaTreeNode) -> ShareView:
     share = share_of(node)
     kind: Literal["ClusterQueue", "Cohort"] = "ClusterQueue" if node.is_queue else "Cohort"

@@ -41,6 +41,15 @@ class Share:
             return 0
         return -(-self.over * 1000 * WHOLE_WEIGHT // (self.lendable * self.weight))
 
+    @property
+    def exact(self) -> float:
+        """Not rounded, as metrics tell it: NaN where it is infinite."""
+        if self.infinite:
+            return float("nan")
+        if not self.over:
+            return 0.0
+        return self.over * 1000 * WHOLE_WEIGHT / (self.lendable * self.weight)
+
     def _against(self, other: Share) -> tuple[int, int]:
         """Both shares over one common denominator."""
         if self.infinite or other.infinite:
