@@ -37,6 +37,8 @@ INSTALL = ("install", "--image", "example.test/shoal:1", "--replicas", "1")
 SAMPLES = Path(__file__).parents[2] / "samples" / "appwrapper"
 MORE_ARGUMENTS: list[str] = []
 """For the controller; empty as it ships."""
+MORE_OPTIONS: list[str] = []
+"""For `shoal install` and the controller."""
 
 
 def shoal(plane: ControlPlane, *arguments: str) -> str:
@@ -59,7 +61,7 @@ def health_port() -> int:
 
 @pytest.fixture
 def installed(full_control_plane: ControlPlane, webhook_url: str) -> Iterator[ControlPlane]:
-    shoal(full_control_plane, *INSTALL, "--webhook-url", webhook_url)
+    shoal(full_control_plane, *INSTALL, "--webhook-url", webhook_url, *MORE_OPTIONS)
     yield full_control_plane
     shoal(full_control_plane, "uninstall")
 
@@ -91,6 +93,7 @@ def controller(
                 f"--webhook-url={webhook_url}",
                 f"--health-port={health_port}",
                 *MORE_ARGUMENTS,
+                *MORE_OPTIONS,
             ],
             stdout=log,
             stderr=log,
@@ -549,3 +552,61 @@ def test_f274_dashboards_and_rules_ask_for_what_the_controller_serves(
     assert len(series) == len(set(series))
     installed.kubectl("delete", "clusterrolebinding", "prometheus")
     installed.kubectl("-n", "default", "delete", "serviceaccount", "prometheus")
+
+
+@pytest.fixture
+def visible() -> Iterator[None]:
+    MORE_OPTIONS.append("--visibility")
+    yield
+    MORE_OPTIONS.clear()
+
+
+@pytest.mark.usefixtures("visible", "controller")
+def test_positions_in_queues_are_an_aggregated_api(installed: ControlPlane) -> None:
+    """The API server passes the request on with the user that asks; the leader answers, by that user's rights."""
+    group = "visibility.kueue.x-k8s.io"
+    for version in ("v1beta1", "v1beta2"):
+        installed.kubectl("wait", "--for=condition=Available", f"apiservice/{version}.{group}", "--timeout=90s")
+    quota = {"name": "cpu", "nominalQuota": "1"}
+    resources = {"coveredResources": ["cpu"], "flavors": [{"name": "seen", "resources": [quota]}]}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    pods = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    own = {"namespace": "default"}
+    beta = "kueue.x-k8s.io/v1beta2"
+    made: list[Json] = [
+        {"apiVersion": beta, "kind": "ResourceFlavor", "metadata": {"name": "seen"}},
+        {
+            "apiVersion": beta,
+            "kind": "ClusterQueue",
+            "metadata": {"name": "seen"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": [resources]},
+        },
+        {
+            "apiVersion": beta,
+            "kind": "LocalQueue",
+            "metadata": {"name": "seen", **own},
+            "spec": {"clusterQueue": "seen"},
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "seen", **own, "labels": {"kueue.x-k8s.io/queue-name": "seen"}},
+            "spec": {"template": pods},
+        },
+    ]
+    try:
+        for one in made:
+            installed.kubectl("create", "-f", "-", stdin=json.dumps(one))
+        path = f"/apis/{group}/v1beta2/clusterqueues/seen/pendingworkloads"
+
+        def waiting() -> list[Json]:
+            found: list[Json] = json.loads(installed.kubectl("get", "--raw", path))["items"]
+            return found
+
+        until(lambda: len(waiting()) == 1)
+        assert waiting()[0]["metadata"]["ownerReferences"][0]["name"] == "seen"
+        with pytest.raises(RuntimeError, match="Forbidden"):
+            installed.kubectl("get", "--raw", path, "--as=eve")
+    finally:
+        for one in reversed(made):
+            installed.kubectl("delete", one["kind"].lower(), one["metadata"]["name"], "--wait=false")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.api import kinds
 from shoal.api.meta import Json
+from shoal.controllers.queues.state_machine import StateMachine
 from tests.cluster import Cluster
+from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, complete, flavor, job, local_queue, make, name_of, true
 from tests.unit.queues.conftest import decide
 
@@ -82,3 +86,22 @@ async def test_counts_of_a_queue_that_is_gone_are_forgotten(quiet: Cluster) -> N
     await quiet.until_gone(kinds.CLUSTER_QUEUE, "cluster-queue")
     await quiet.settled()
     assert not [key for key in told() if "total" in key[0]]
+
+
+def by_the_victim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StateMachine, "_queue_of", lambda self, gang: "borrows")
+
+
+@proven(without=by_the_victim)
+async def test_f752_preemptions_are_counted_for_the_queue_that_preempts(quiet: Cluster) -> None:
+    """F752: a queue takes back what another one borrowed. Holds: `preempting_cluster_queue` is the queue that takes."""
+    metrics = decide(quiet).metrics
+    lends = cluster_queue("lends", quota={"cpu": "4"}, cohortName="team", preemption={"reclaimWithinCohort": "Any"})
+    borrows = cluster_queue("borrows", quota={"cpu": "0"}, cohortName="team")
+    await make(quiet, flavor(), lends, borrows, local_queue("own", to="lends"), local_queue("guest", to="borrows"))
+    (victim,) = await make(quiet, job("guest", 4, queue="guest"))
+    await quiet.until(kinds.WORKLOAD, name_of(victim), true("Admitted"))
+    await make(quiet, job("owner", 4, queue="own"))
+    await quiet.until(kinds.WORKLOAD, name_of(victim), true("Preempted"))
+    await quiet.settled()
+    assert dict(metrics.preempted) == {("lends", "InCohortReclamation"): 1}

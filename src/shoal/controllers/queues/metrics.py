@@ -98,7 +98,7 @@ class QueueMetrics:
         if became("Evicted") and is_true(before, "QuotaReserved"):
             self.evicted[queue, *cause_of(draft), named] += 1
         if became("Preempted"):
-            self.preempted[queue, draft.reason("Preempted")] += 1
+            self.preempted[draft.preempted_by, draft.reason("Preempted")] += 1
             found = self._caches.job_of(key_of(before))
             loss = losses.lost(before, found[1] if found is not None else None, draft.now)
             self.lost[queue] += loss.accelerator_seconds if loss is not None else 0

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from shoal.api import kinds
+from shoal.api.kind import Key
 from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.meta import Json
@@ -194,8 +196,15 @@ class StateMachine:
         if loss is not None:
             losses.note(draft, loss, bool(losses.saved_at(job)))
         steps.preempt(draft, preempt.term, message, stored_preemptor(preempt, namespace))
+        draft.preempted_by = self._queue_of(preempt.preemptor)
         draft.tell("Normal", "EvictedDueToPreempted", message)
         draft.tell("Normal", "Preempted", message)
+
+    def _queue_of(self, gang: str) -> str:
+        """The ClusterQueue of a gang; empty for one of another line, or that is gone."""
+        kind, _, name = gang.partition("/")
+        found = self._caches.workloads.get(Key(*name.split("/"))) if kind == kinds.WORKLOAD.kind else None
+        return self._caches.cluster_queue_name(found) if found is not None else ""
 
     def _stopped(self, draft: WorkloadDraft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""

@@ -111,3 +111,5 @@ class WorkloadDraft(Draft):
     def __init__(self, workload: StoredWorkload, now: int) -> None:
         super().__init__(workload.raw, now)
         self.workload = workload
+        self.preempted_by = ""
+        """The ClusterQueue of the gang that it makes way for, where that was decided just now."""
