@@ -1,4 +1,4 @@
-"""A RayService on real Ray: ten thousand requests over kept connections while it is upgraded twice, and none is lost.
+"""A RayService on real Ray: ten thousand requests over kept connections while it is upgraded twice; its autoscaler.
 
 `REQUESTS` counts fewer for a quick look.
 """
@@ -18,7 +18,7 @@ import pytest
 
 from shoal.local import machine as this_machine
 from tests.e2e.machine import Machine
-from tests.long.test_elastic_ray import container, until
+from tests.long.test_elastic_ray import QUEUE, container, queue, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1700)]
 
@@ -27,7 +27,7 @@ READY_SECONDS = 600
 PAUSES = (0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.5, 1.0, 3.0)
 """Seconds between two requests of each client: connections in steady use, and those that a pool keeps idle."""
 PROGRAM = """
-import os
+import asyncio, os
 from ray import serve
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.1})
@@ -39,18 +39,30 @@ class Version:
         return os.environ["VERSION"] + " " + (await request.body()).decode()
 
 app = Version.bind()
+
+@serve.deployment(
+    max_ongoing_requests=2,
+    ray_actor_options={"num_cpus": 1},
+    autoscaling_config={"min_replicas": 1, "max_replicas": 6, "target_ongoing_requests": 1, "upscale_delay_s": 2},
+)
+class Slow:
+    async def __call__(self, request):
+        await asyncio.sleep(1)
+        return "done"
+
+slow = Slow.bind()
 """
-CONFIG = "applications:\n- name: versions\n  import_path: versions:app\n  route_prefix: /\n"
+CONFIG = "applications:\n- name: versions\n  import_path: versions:{app}\n  route_prefix: /\n"
 
 
-def ray_service(config: dict) -> dict:
+def ray_service(config: dict, app: str = "app", **more: dict) -> dict:
     spec = {
-        "serveConfigV2": CONFIG,
+        "serveConfigV2": CONFIG.format(app=app),
         "rayClusterConfig": config,
         "serveService": {"spec": {"type": "NodePort", "ports": [{"name": "serve", "port": 8000}]}},
         "rayClusterDeletionDelaySeconds": 30,
     }
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "versions"}, "spec": spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "versions", **more}, "spec": spec}
 
 
 def template(role: str, memory: str, version: str) -> dict:
@@ -62,6 +74,19 @@ def template(role: str, memory: str, version: str) -> dict:
 
 def head_alone(version: str) -> dict:
     return {"headGroupSpec": {"rayStartParams": {}, "template": template("ray-head", "2G", version)}}
+
+
+def autoscaled() -> dict:
+    group = {
+        "groupName": "small",
+        "replicas": 1,
+        "minReplicas": 1,
+        "maxReplicas": 6,
+        "rayStartParams": {},
+        "template": template("ray-worker", "1Gi", "any"),
+    }
+    head = {"rayStartParams": {"num-cpus": "0"}, "template": template("ray-head", "2Gi", "any")}
+    return {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": [group]}
 
 
 class Clients:
@@ -202,3 +227,53 @@ async def test_no_request_is_lost_while_a_service_is_upgraded(tmp_path: Path) ->
 def application(found: dict) -> str:
     told = (found.get("pendingServiceStatus") or {}).get("applicationStatuses") or {}
     return str((told.get("versions") or {}).get("status") or "")
+
+
+async def test_serves_own_autoscaler_grows_a_service_within_its_queue(tmp_path: Path) -> None:
+    """Quota is for the head with its autoscaler and three workers; the load would have six."""
+    machine = Machine("grown", tmp_path)
+    machine.up("--node", "name=node,cpu=10,memory=24Gi")
+    try:
+        created(machine, *queue(), ray_service(autoscaled(), "slow", labels=QUEUE))
+        held(machine, lambda found: found.get("serviceStatus") == "Running")
+        assert workers(machine) == 1
+        url = url_of(machine)
+        await asyncio.to_thread(until, "the node port answers", lambda: answers(url))
+        async with aiohttp.ClientSession() as session:
+            callers = [asyncio.create_task(ask_on(session, url)) for _ in range(12)]
+            try:
+                took = await asyncio.to_thread(until, "it grows into its quota", lambda: workers(machine) == 3)
+                print("three workers after", took)
+                said = await asyncio.to_thread(until, "the next worker waits", lambda: bids(machine) > 0)
+                print("the next one waits for quota after", said)
+                assert workers(machine) == 3
+            finally:
+                for caller in callers:
+                    caller.cancel()
+                done = await asyncio.gather(*callers, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in done), done
+        usage = machine.get("clusterqueue", "all")["status"]["flavorsUsage"][0]["resources"]
+        assert {one["name"]: one["total"] for one in usage}["cpu"] == "4500m"
+        machine.kubectl("delete", "rayservice", "versions")
+    finally:
+        machine.down()
+
+
+async def ask_on(session: aiohttp.ClientSession, url: str) -> None:
+    while True:
+        async with session.get(url, timeout=aiohttp.ClientTimeout(120)) as answer:
+            assert answer.status == 200, await answer.text()
+
+
+def workers(machine: Machine) -> int:
+    return sum(pod["status"].get("phase") == "Running" for pod in live_workers(machine))
+
+
+def bids(machine: Machine) -> int:
+    """Workers that wait behind the gate."""
+    return sum(bool(pod["spec"].get("schedulingGates")) for pod in live_workers(machine))
+
+
+def live_workers(machine: Machine) -> list[dict]:
+    pods = machine.get("pods", "-l", "ray.io/node-type=worker")["items"]
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
