@@ -240,10 +240,10 @@ async def test_f139_a_gang_that_a_cluster_would_change_does_not_start_there() ->
 
 
 def any_namespace_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def check_way(self: Member, workload: Json) -> None:
+    async def check_way(self: Member, name: str, accepting: str) -> None:
         return None
 
-    monkeypatch.setattr(Member, "_check_way", check_way)
+    monkeypatch.setattr(Member, "check_way", check_way)
 
 
 @proven(without=any_namespace_will_do)

@@ -225,10 +225,10 @@ def believes_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Members, "_problem", lambda self, name, health: "")
     monkeypatch.setattr(Members, "may_write", lambda self, name: self.get(name) is not None)
 
-    async def check_way(self: Member, workload: Json) -> None:
+    async def check_way(self: Member, name: str, accepting: str) -> None:
         return None
 
-    monkeypatch.setattr(Member, "_check_way", check_way)
+    monkeypatch.setattr(Member, "check_way", check_way)
 
 
 @proven(without=believes_names)
