@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from shoal.controllers.multicluster import ClusterSettings
+from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
 from tests.chaos.clusters.test_killed_moving import starts_at_once
 from tests.chaos.clusters.weather import MOVING, SETTINGS, Weather
 from tests.faults import proven
@@ -24,6 +25,8 @@ A_LATE_CREATE = 1
 """The seed of a storm in which a create arrives after its gang is gone from the hub."""
 
 
+A_BROKEN_WATCH = 15
+"""The seed of a storm in which a watch is broken while a member stops what was not released."""
 A_LONG_SILENCE = 5
 """The seed of a storm in which a member is silent until its gangs start elsewhere."""
 
@@ -83,3 +86,18 @@ async def test_f728_in_a_storm_what_moves_from_a_silent_member_runs_in_one_place
     """F728: the same storms, and every gang goes on elsewhere when its member is silent for too long. Holds: members
     whose clocks are an hour apart, and whose controllers die, stop what they have before it starts elsewhere."""
     assert await storm(A_LONG_SILENCE, MOVING, LONG_UNREST) == []
+
+
+def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*copy: object) -> None:
+        return None
+
+    monkeypatch.setattr(AppWrapperPlaces, "_look_again", staticmethod(look))
+
+
+@pytest.mark.not_at_rest("judged by the merged history, and by what is in which cluster in the end")
+@proven(without=never_looks_again)
+async def test_f733_a_copy_that_was_stopped_behind_a_broken_watch_is_seen() -> None:
+    """F733: a member stops a copy that was not released yet, and the hub's watch of it is broken without a word. Holds:
+    the hub, whose release fails, looks again, and the gang runs in the end."""
+    assert await storm(A_BROKEN_WATCH, MOVING, LONG_UNREST) == []

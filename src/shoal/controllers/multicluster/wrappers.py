@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -30,7 +31,7 @@ from shoal.controllers.planning.other_clusters import MemberChoice, ObjectName, 
 from shoal.engine.model import Gang
 from shoal.engine.nodes import parse_selector
 from shoal.errors import BadInput
-from shoal.kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, KubeError, NotFound
+from shoal.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 
 if TYPE_CHECKING:
     from shoal.controllers.multicluster.members import Members
@@ -307,11 +308,20 @@ class AppWrapperPlaces:
         if is_gated(found):
             try:
                 await copies.release(kind, found)
+            except Conflict:
+                await self._look_again(copies, kind, wrapper)
+                return False
             except KubeError as error:
                 log.info("cluster %s: AppWrapper %s is not released yet: %s", cluster, key_of(wrapper), error)
                 return False
             log.info("AppWrapper %s is released in cluster %s", key_of(wrapper), cluster)
         return True
+
+    @staticmethod
+    async def _look_again(copies: WrapperCopies, kind: Kind, wrapper: AppWrapper) -> None:
+        """The member changed the copy, and the watch has not told yet: a broken one may not for long."""
+        with suppress(KubeError):
+            await copies.look_up(kind, key_of(wrapper))
 
     async def look(
         self, kind: Kind, wrapper: AppWrapper, cluster: str, epoch: int, names: Sequence[ObjectName] = ()
