@@ -101,14 +101,23 @@ def test_admission_may_be_that_of_a_kuberay_with_or_without_webhooks(obj, by_spe
     assert validator(from_environment({"ENABLE_WEBHOOKS": "false"}))(asked(obj)).allowed
 
 
-@pytest.mark.parametrize("body, told", [(NO_ENTRYPOINT, "entrypoint"), (BAD_ENVIRONMENT, "runtimeEnvYAML")])
-async def test_what_admission_let_in_is_told_in_the_status(body, told):
-    stage = Stage(RaySettings(admission="off", gang="on"))
+async def stored(body, gang):
+    """What becomes of a RayJob where admission lets everything in: its status, and its clusters."""
+    stage = Stage(RaySettings(admission="off", gang=gang))
     await stage.start()
     await stage.client.create(kinds.RAY_JOB, body, "default")
     await stage.settle()
-    status = stage.objects(kinds.RAY_JOB)[0]["status"]
-    clusters = stage.objects(kinds.RAY_CLUSTER)
+    found = stage.objects(kinds.RAY_JOB)[0]["status"], stage.objects(kinds.RAY_CLUSTER)
     await stage.stop()
+    return found
+
+
+async def test_what_admission_let_in_is_told_in_the_status():
+    status, clusters = await stored(BAD_ENVIRONMENT, "on")
     assert (status["jobDeploymentStatus"], status["reason"]) == ("ValidationFailed", "ValidationFailed")
-    assert told in status["message"] and not clusters
+    assert "runtimeEnvYAML" in status["message"] and not clusters
+
+
+async def test_a_job_without_an_entrypoint_starts_its_cluster_as_with_kuberay():
+    status, clusters = await stored(NO_ENTRYPOINT, "off")
+    assert status["jobDeploymentStatus"] == "Initializing" and len(clusters) == 1
