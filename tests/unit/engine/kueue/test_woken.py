@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shoal.engine.kueue import Flavor, FlavorQuota, Fungibility, ResourceGroup
-from shoal.engine.model import PodSet
+from shoal.engine.kueue.index.heads import IndexedHeads
+from shoal.engine.model import Namespace, PodSet
 from tests.unit.engine.kueue.world import CPU, World, cohort, gang, limits, queue
 
 
@@ -103,3 +104,22 @@ def test_a_preemptor_that_is_overtaken_waits_for_its_turn_again():
     world.finish("a", "y")
     world.settle()
     assert world.running() == {"x", "b"}
+
+
+def test_a_gang_is_tried_again_once_its_namespace_has_the_labels_that_its_queue_asks_for():
+    world = World(queue("main", 4, namespace_selector={"matchLabels": {"team": "red"}}), gang("one", "main", 1))
+    world.settle()
+    assert world.running() == set()
+    world.tell(Namespace(name="default", labels={"team": "red"}))
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_many_namespaces_that_come_together_wake_the_queues_once(monkeypatch):
+    world = World(*(queue(f"q{number}", 1) for number in range(20)), *(gang(f"g{n}", f"q{n}", 2) for n in range(20)))
+    world.settle()
+    woken = []
+    monkeypatch.setattr(IndexedHeads, "changed", lambda heads: woken.append(heads))
+    world.tell(*(Namespace(name=f"n{number}", labels={"a": "b"}) for number in range(50)))
+    world.plan()
+    assert len(woken) == 1

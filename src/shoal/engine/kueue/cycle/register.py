@@ -49,6 +49,8 @@ class Register:
         self._waiting_in: dict[str, str] = {}
         """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
+        self._all_woken = False
+        """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
 
     @property
     def now(self) -> int:
@@ -376,7 +378,8 @@ class Register:
             self.state.namespaces.pop(name, None)
         else:
             self.state.namespaces[name] = labels
-        self.wake_all()
+        self.state.outside_change()
+        self._all_woken = True
 
     def _replace(self, keys: set[str]) -> None:
         """Take gangs out and put them in again where they now belong."""
@@ -425,6 +428,9 @@ class Register:
                     self.unnotified.update(member.key for member in record.waiting.everyone())
                 record.freed += 1
                 record.offer(self.state.waits_for_caches)
+            self._all_woken = True
+        if self._all_woken:
+            self._all_woken = False
             self.heads.changed()
         if self.state.rules.leads_awaited and self.state.awaited:
             self._lead()
