@@ -63,10 +63,10 @@ class _Lines:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
-            chunk = await self.sent.get()
+            chunks = [await self.sent.get()]
             while not self.sent.empty():
-                chunk += self.sent.get_nowait()
-            yield chunk
+                chunks.append(self.sent.get_nowait())
+            yield b"".join(chunks)
 
     async def read(self) -> bytes:
         return b""
