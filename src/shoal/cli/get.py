@@ -6,6 +6,7 @@ Everything is read with the asker's rights, and printed as it is stored.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def print_gangs(rows: list[dict[str, Any]], output: str, no_headers: bool) -> No
         print_form(rows, output, [f"{row['resource']}/{row['name']}" for row in rows])
         return
     now, wide = SystemClock().now(), output == "wide"
+    age = cache(lambda created: show.age(parse_time(created), now))  # many came within one second
     elsewhere = any("cluster" in row for row in rows)
     more = (*(["CLUSTER"] if elsewhere else []), *(["QUEUE", "PRIORITY"] if wide else []))
     show.table(
@@ -126,7 +128,7 @@ def print_gangs(rows: list[dict[str, Any]], output: str, no_headers: bool) -> No
                 *([row.get("cluster", "")] if elsewhere else []),
                 *([row.get("queue", ""), row.get("priority", "")] if wide else []),
                 row["state"],
-                show.age(parse_time(row["created"]), now),
+                age(row["created"]),
                 _reason(row, now) if wide else brief(_reason(row, now)),
             )
             for row in rows

@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bo
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True) -> list[str]:
-    clean = [[_cell(cell) for cell in row] for row in rows]
+    clean = [row if all(map(str.isprintable, row)) else [_cell(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *clean, strict=True)]
     line = "   ".join(f"{{:<{width}}}" for width in widths).format
     return [line(*row).rstrip() for row in ([headings, *clean] if headers else clean)]

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -379,7 +380,9 @@ def _read(file: Path) -> _File:
     return _decode(content, str(file))
 
 
+@lru_cache(maxsize=8)
 def _decode(content: bytes, file: str) -> _File:
+    """Kept for a while: a command asks for the namespace first, and then for the server."""
     if not content.strip():
         raise BadInput(f"the kubeconfig {file} is empty")
     try:

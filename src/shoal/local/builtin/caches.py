@@ -135,10 +135,14 @@ class ObjectCaches:
                 self._start(kind)
             for kind in await self._discover():
                 self._add(kind)
-            self._whole[kinds.CRD].subscribe(self._on_crd)
-            for kind in self.kinds():
-                await self._cache_of(kind).synced.wait()
-            self.ready.set()
+            leave = self._whole[kinds.CRD].subscribe(self._on_crd)
+            try:
+                for kind in self.kinds():
+                    await self._cache_of(kind).synced.wait()
+                self.ready.set()
+                await asyncio.Event().wait()
+            finally:
+                leave()  # a group that ends takes no more tasks
 
     def _start(self, kind: Kind) -> None:
         assert self._group is not None
