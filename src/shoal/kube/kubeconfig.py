@@ -11,7 +11,6 @@ import binascii
 import os
 import re
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -337,6 +336,8 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: s
 def _private_file(content: bytes) -> Iterator[str]:
     """In memory where the system can: a pod of ours has no place on disk that it may write."""
     if not hasattr(os, "memfd_create"):
+        import tempfile
+
         with tempfile.TemporaryDirectory() as directory:  # mode 0700
             file = Path(directory) / "pair.pem"
             file.touch(mode=0o600)
