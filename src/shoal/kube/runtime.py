@@ -50,11 +50,13 @@ class WorkQueue(Generic[K]):
     def add(self, key: K, after: float = 0.0) -> None:
         """Hand the key out after so many seconds; of several requests the earliest counts."""
         if after > 0:
-            due = self._clock.monotonic() + after
+            now = self._clock.monotonic()
+            due = now + after
             if key not in self._waiting and due < self._due.get(key, float("inf")):
                 self._due[key] = due
                 heapq.heappush(self._delayed, (due, next(self._order), key))
-                if self._delayed[0][2] == key:
+                first, _, next_key = self._delayed[0]
+                if next_key == key or first <= now:  # the latter after a lid was closed: sleeps do not count that time
                     self._sooner.set()
             return
         self._due.pop(key, None)

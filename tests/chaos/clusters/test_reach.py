@@ -34,6 +34,7 @@ from tests.unit.clusters.build import (
 from tests.unit.queues.build import make, name_of, pods_of, said, true
 
 SOON = msgspec.structs.replace(QUICK, lost_seconds=1.0)
+LATE = msgspec.structs.replace(QUICK, lost_seconds=600.0)
 
 
 def is_not_active(obj: Json) -> bool:
@@ -89,7 +90,7 @@ async def test_f092_a_short_silence_is_no_loss() -> None:
     """F92: a cluster is out of sight for less than the limit, and the hub is restarted meanwhile. Holds: shown as
     not connected, its gang stays where it is."""
     async with town("a", "b") as t:
-        t.start_hub()
+        t.start_hub(LATE)
         await t.connected()
         name, home = await placed(t)
         t.wires[home].cut()
@@ -97,7 +98,7 @@ async def test_f092_a_short_silence_is_no_loss() -> None:
         shown = await t.hub.until(kinds.WORKLOAD, name, lambda one: "cannot be reached" in our_check(one)["message"])
         assert our_check(shown)["state"] == "Ready"
         await t.stop_hub()
-        t.start_hub()
+        t.start_hub(LATE)
         t.wires[home].mend()
         await t.connected(home)
         back = await t.hub.until(kinds.WORKLOAD, name, lambda one: "reached" not in our_check(one)["message"])

@@ -27,6 +27,8 @@ A_LATE_CREATE = 1
 
 A_BROKEN_WATCH = 15
 """The seed of a storm in which a watch is broken while a member stops what was not released."""
+A_CREATE_WHILE_READING = 65
+"""The seed of a storm in which a create arrives while a new leader still reads what is stored."""
 A_LONG_SILENCE = 5
 """The seed of a storm in which a member is silent until its gangs start elsewhere."""
 
@@ -86,6 +88,18 @@ async def test_f728_in_a_storm_what_moves_from_a_silent_member_runs_in_one_place
     """F728: the same storms, and every gang goes on elsewhere when its member is silent for too long. Holds: members
     whose clocks are an hour apart, and whose controllers die, stop what they have before it starts elsewhere."""
     assert await storm(A_LONG_SILENCE, MOVING, LONG_UNREST) == []
+
+
+def judges_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AppWrapperPlaces, "everything_is_read", lambda self: None)
+
+
+@pytest.mark.not_at_rest("judged by the merged history, and by what is in which cluster in the end")
+@proven(without=judges_once)
+async def test_f734_a_late_copy_that_a_new_leader_saw_before_it_had_read_everything_goes() -> None:
+    """F734: a create reaches a member after its gang is gone, in the moment in which another replica begins to lead and
+    has not read yet what is stored. Holds: the copy is looked at again once everything is read, and goes."""
+    assert await storm(A_CREATE_WHILE_READING) == []
 
 
 def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,8 @@ class AppWrapperController:
             tasks.create_task(self.reconciler.messages.keep_true())
             tasks.create_task(self._publish_quota())
             tasks.create_task(self._growth.run(self.clock))
-            if self._destinations is not None:
+            if self._destinations is not None and self.context.elsewhere is not None:
+                self.context.elsewhere.everything_is_read()
                 tasks.create_task(self._choose_again())
 
     async def synced(self) -> None:

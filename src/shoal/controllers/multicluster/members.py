@@ -207,6 +207,10 @@ class Members:
     def look_again(self, name: str) -> None:
         self._changed(name)
 
+    def look_at_all(self) -> None:
+        for key in self._clusters:
+            self._changed(key.name)
+
     # --- keeping them
 
     async def reconcile(self, name: str) -> float | None:

@@ -79,6 +79,10 @@ class AppWrapperPlaces:
         self.placing.subscribe(room)
         self._changed, self._stored = changed, stored
 
+    def everything_is_read(self) -> None:
+        if self._members is not None:
+            self._members.look_at_all()
+
     # --- choosing
 
     def choose(

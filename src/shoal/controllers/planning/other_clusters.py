@@ -152,6 +152,9 @@ class OtherClusters(Protocol):
         """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed. `stored`
         tells of an AppWrapper by UID; None: there is none."""
 
+    def everything_is_read(self) -> None:
+        """From now on `stored` is sure: copies that were seen before are looked at again."""
+
 
 class NominatedClusters(msgspec.Struct, frozen=True):
     clusters: tuple[str, ...] = ()
