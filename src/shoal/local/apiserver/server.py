@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,7 +37,6 @@ from shoal.local.apiserver.crd.serving import CustomKinds
 from shoal.local.apiserver.http import heavy
 from shoal.local.apiserver.http.audit import AuditLog
 from shoal.local.apiserver.http.discovery import KUBERNETES_VERSION, DiscoveryDocuments
-from shoal.local.apiserver.http.front import Front
 from shoal.local.apiserver.http.inprocess import LocalTransport
 from shoal.local.apiserver.http.presentation import PLAIN, Presenter, negotiate
 from shoal.local.apiserver.kinds.resources import Registry
@@ -69,6 +69,9 @@ from shoal.local.apiserver.verbs.reading import ReadVerbs
 from shoal.local.apiserver.verbs.subresources import LogSource, Subresources, Terminal
 from shoal.local.apiserver.verbs.system_writes import SystemWrites
 from shoal.local.apiserver.verbs.writing import WriteVerbs
+
+if TYPE_CHECKING:
+    from shoal.local.apiserver.http.front import Front
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +174,8 @@ class Server:
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0, listener: socket.socket | None = None) -> int:
         """Listen with TLS, on a socket that was bound elsewhere if one is given; returns the port."""
+        from shoal.local.apiserver.http.front import Front  # a server without sockets needs none of it
+
         front = Front(self, self.identity.server_context())
         found = await front.start(host, port, listener)
         self._fronts.append(front)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import aiohttp
 import msgspec
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 STATES = ("PENDING", "RUNNING", *TERMINAL)
@@ -69,7 +71,7 @@ class HttpDashboard:
     """The job API over HTTP."""
 
     def __init__(self, timeout: float = _TIMEOUT) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._seconds = timeout
         self._session: aiohttp.ClientSession | None = None
 
     async def job(self, target: DashboardTarget) -> JobInfo | None:
@@ -98,6 +100,8 @@ class HttpDashboard:
             self._session = None
 
     async def call(self, method: str, target: DashboardTarget, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        import aiohttp  # loaded with the first question: an operator of clusters alone asks none
+
         if self._session is None:
             # One connection for each question: heads go, and what stayed open would be to another's address by then.
             connector = aiohttp.TCPConnector(limit=64, force_close=True)
@@ -113,7 +117,7 @@ class HttpDashboard:
                 f"http://{target.address}{path}",
                 data=body or None,
                 headers=headers,
-                timeout=self._timeout,
+                timeout=aiohttp.ClientTimeout(total=self._seconds),
                 allow_redirects=False,
             ) as answer:
                 content = await answer.content.read(LARGEST_ANSWER + 1)

@@ -10,14 +10,17 @@ import binascii
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 
 from shoal.api.meta import Json
 from shoal.errors import ShoalError
 from shoal.local.apiserver.kinds.resources import Registry
 from shoal.local.apiserver.requests.call import decoded
+
+if TYPE_CHECKING:
+    import aiohttp
 
 MOST_ANSWER = 6 << 20
 
@@ -46,6 +49,8 @@ class HookCaller:
             self._session = None
 
     async def post(self, client: Json, body: Json, timeout: float) -> Json:
+        import aiohttp  # most servers in one process call no webhook
+
         url, name, known_as = self._address(client)
         limited = {"timeout": f"{timeout:g}s"}  # told to the webhook, and seen in every complaint about it
         said = f'Post "{known_as}?timeout={timeout:g}s"'

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import aiohttp
 import msgspec
 
 from shoal.local.apiserver.streams import spdy
-from shoal.local.apiserver.streams.terminals import CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT
+from shoal.local.apiserver.streams.terminals import BINARY, CLOSE, ERROR, RESIZE, STDERR, STDIN, STDOUT
 
 CHUNK = 32 << 10
 OPENING = 30.0
@@ -24,7 +23,7 @@ class Message(msgspec.Struct, frozen=True):
     """What a WebSocket would have handed over."""
 
     data: bytes
-    type: aiohttp.WSMsgType = aiohttp.WSMsgType.BINARY
+    type: int = BINARY
 
 
 class Pipe:

@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
-
 from shoal.api.meta import Json
 from shoal.local.apiserver.streams import ray_bearer, spdy
+from shoal.local.apiserver.streams.terminals import BINARY
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CHUNK = 32 << 10
@@ -95,7 +94,7 @@ class Session:
     async def run(self) -> None:
         try:
             async for message in self.socket:
-                if message.type is not aiohttp.WSMsgType.BINARY:
+                if message.type != BINARY:
                     continue
                 for frame in self.wire.receive(message.data):
                     await self._handle(frame)

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
-import aiohttp
 import msgspec
 
 from shoal.api.meta import Json
@@ -19,6 +18,8 @@ from shoal.local.apiserver.primitives.status import Refused, bad_request
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+TEXT, BINARY = 1, 2
+"""Kinds of WebSocket messages, as RFC 6455 numbers them."""
 _PATIENCE = 10.0
 """Seconds for a program that was killed to be gone."""
 SEPARATOR = "\0"  # between the words of a command in a request's query: no word can hold it
@@ -123,9 +124,9 @@ async def _report(program: Program, socket: Any) -> None:
 async def _listen(program: Program, socket: Any) -> bool:
     """Input from the client. True when the client is gone."""
     async for message in socket:
-        if message.type is aiohttp.WSMsgType.TEXT:
+        if message.type == TEXT:
             data = message.data.encode()
-        elif message.type is aiohttp.WSMsgType.BINARY:
+        elif message.type == BINARY:
             data = message.data
         else:
             continue
