@@ -20,7 +20,7 @@ import click
 from shoal import __version__
 from shoal.cli import agents, choices
 from shoal.cli.choices import flag, set_option
-from shoal.cli.event_loop import RATE, RATE_FOR_WEBHOOKS, run_gathering
+from shoal.cli.event_loop import run_gathering
 from shoal.cli.reach import reach
 from shoal.cli.readiness import REQUIRED, Readiness, RunningPart
 from shoal.errors import BadInput
@@ -334,7 +334,6 @@ def command(
             page_url,
             visible,
         ),
-        RATE_FOR_WEBHOOKS if webhooks else RATE,
     )
 
 
