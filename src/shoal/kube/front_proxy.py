@@ -42,7 +42,7 @@ class FrontProxies(msgspec.Struct, frozen=True):
         context.load_verify_locations(cadata=self.authority)
 
     def user(self, certificate: Mapping[str, Any] | None, headers: Any) -> User | None:
-        """For whom this verified certificate's owner asks; None where it may not, or does not say."""
+        """The user in whose name this verified certificate's owner asks; None where it may not, or does not say."""
         if not self.authority or not certificate or (self.names and _common_name(certificate) not in self.names):
             return None
         name = next((headers[one] for one in self.user_headers if headers.get(one)), "")
