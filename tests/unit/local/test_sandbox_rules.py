@@ -76,7 +76,7 @@ def test_what_can_never_work_is_said_with_its_field(manifest: dict[str, Any], sa
         mounting("/etc/config", "cat /etc/config/x"),
         mounting("/usr/share/data"),
         mounting("/data/in", "ls /data"),  # the machine has it
-        mounting("/work/in", "mkdir -p /work && ls /work"),
+        mounting("/mounted/in", "mkdir -p /mounted && ls /mounted"),
         mounting("/usr/lib/models", hostPath={"path": "/usr/lib/models"}),  # the machine's own
         pod(containers=[{"ports": [{"containerPort": 8000}]}]),
         pod(dnsConfig={"options": [{"name": "ndots", "value": "2"}]}),
