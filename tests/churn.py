@@ -42,7 +42,9 @@ LIFE = 20.0
 RAY_EVERY = 50
 """One gang in so many is a RayJob: it has six objects of its own."""
 ONE_OF_EACH = (-50, -46, -1)
-"""Numbers of a gang of each kind, after which every watch has begun."""
+"""Numbers of a gang of each kind, after whose ends every watch has begun."""
+BEGINNING = 120.0
+"""Real seconds for that."""
 QUEUE = {"kueue.x-k8s.io/queue-name": "jobs"}
 QUIET = 60.0
 """Seconds after the last gang until everything has gone."""
@@ -280,9 +282,7 @@ class Day:
         try:
             for kind, obj in QUEUES:
                 await create(cluster.client, kind, obj)
-            await asyncio.gather(*(self._user(cluster.client, number) for number in ONE_OF_EACH))
-            self.ends.clear()
-            self.late.clear()  # while the cluster itself begins, hours may pass
+            await asyncio.gather(*(self._patient_user(cluster.client, number) for number in ONE_OF_EACH))
             await asyncio.sleep(QUIET)
             self._measure(cluster)
             await self._churn(cluster)
@@ -338,6 +338,17 @@ class Day:
             self.late.append(f"{name}: {end}")
             end = "late"
         self.ends[end] += 1
+        await client.delete(kind, name, "default", propagation="Background")
+
+    async def _patient_user(self, client: Client, number: int) -> None:
+        """A user who waits for the gang's end: while a cluster begins in threads, hours of the loop may pass."""
+        kind, obj = gang(number, Random(number))
+        name = obj["metadata"]["name"]
+        await create(client, kind, obj)
+        deadline = time.monotonic() + BEGINNING
+        while (stands := how_it_stands(await client.get(kind, name, "default"))) != "done":
+            assert time.monotonic() < deadline, f"{name}: {stands}"
+            await asyncio.sleep(1.0)
         await client.delete(kind, name, "default", propagation="Background")
 
     def _measure(self, cluster: LocalCluster) -> None:
