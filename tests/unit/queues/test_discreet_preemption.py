@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from shoal.api import kinds
@@ -15,8 +16,9 @@ from shoal.controllers.planning.preemptors import Preemptors, stored_preemptor
 from shoal.controllers.queues import state_machine
 from shoal.engine.model import Gang, Preempt
 from shoal.kube.client import Client
-from tests.cluster import Cluster
+from tests.cluster import PATIENCE, Cluster
 from tests.faults import proven
+from tests.patience import patiently
 from tests.planning import planned
 from tests.unit.appwrapper.build import app_wrapper, dispatched, pod
 from tests.unit.queues.build import cluster_queue, flavor, job, local_queue, make, name_of, said, true
@@ -47,6 +49,17 @@ async def readable(cluster: Cluster, namespace: str, *also: Json) -> str:
     return json.dumps([*also, *events, *workloads])
 
 
+async def told_of(cluster: Cluster, namespace: str, name: str) -> str:
+    """The message of the event on a Workload that preempts."""
+    watch = cluster.client.watch(kinds.EVENT, namespace, send_initial_events=True)
+    async with patiently(PATIENCE):
+        async for event in watch:
+            one = msgspec.json.decode(event.object) if event.type == "ADDED" else {}
+            if one.get("reason") == "PreemptedWorkload" and one["involvedObject"]["name"] == name:
+                return str(one["message"])
+    raise AssertionError("the watch ended")
+
+
 def tells_the_uid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_machine, "told_preemptor", lambda preempt, namespace: preempt.message)
     monkeypatch.setattr(state_machine, "stored_preemptor", lambda preempt, namespace: preempt.preemptor_uid)
@@ -69,6 +82,9 @@ async def test_f225_a_workload_does_not_show_the_uid_of_a_preemptor_of_another_n
     shown = await readable(quiet, "red")
     assert preemptor["metadata"]["uid"] not in shown
     assert high["metadata"]["uid"] not in shown
+    seen = await told_of(quiet, "blue", name_of(high))
+    assert seen == "Preempted a workload of another namespace in ClusterQueue cluster-queue"
+    assert victim["metadata"]["uid"] not in await readable(quiet, "blue")
 
 
 async def test_within_a_namespace_the_words_are_kueues(quiet: Cluster) -> None:
@@ -81,6 +97,9 @@ async def test_within_a_namespace_the_words_are_kueues(quiet: Cluster) -> None:
     victim = await quiet.get(kinds.WORKLOAD, name_of(low), "red")
     uid, job_uid = preemptor["metadata"]["uid"], high["metadata"]["uid"]
     assert f"a workload (UID: {uid}, JobUID: {job_uid}) due to" in said(victim, "Preempted")[2]
+    which = f"red/{name_of(low)} (UID: {victim['metadata']['uid']})"
+    seen = await told_of(quiet, "red", name_of(high))
+    assert seen == f"Preempted workload {which} in ClusterQueue cluster-queue"
 
 
 @proven(without=tells_the_uid)

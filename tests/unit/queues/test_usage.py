@@ -63,6 +63,15 @@ async def test_what_a_local_queue_had_is_stored_and_counts_for_the_next_controll
     assert [(row["queue"], row["consumed"]) for row in rows] == [("little", consumed(told)), ("much", {"cpu": "8"})]
 
 
+async def test_usage_is_told_of_queues_that_do_not_share_by_it_too(quiet: Cluster) -> None:
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    decide(quiet, QueueSettings(admission_fair_sharing=SHARING))
+    (made,) = await make(quiet, job("runs", 4))
+    await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    told = await quiet.until(kinds.LOCAL_QUEUE, "user-queue", lambda one: bool(consumed(one)))
+    assert consumed(told) == {"cpu": f"{round(4000 * (1 - 0.5 ** (300 / 3600)))}m"}
+
+
 async def test_users_of_one_queue_share_it_and_what_they_had_is_stored_beside_the_queue(quiet: Cluster) -> None:
     had = local_queue("team")
     had["metadata"]["annotations"] = {USER_USAGE: json.dumps({"ann": {"cpu": "7"}, "bob": {"cpu": "1"}})}

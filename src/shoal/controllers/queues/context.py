@@ -86,6 +86,9 @@ class QueueContext:
         self.stored(draft)
         for type, reason, message in draft.told:
             self.tell(draft.obj, type, reason, message)
+        if draft.preemptor is not None:
+            victim = self.caches.cluster_queue_name(draft.workload)
+            self.tell(draft.preemptor, "Normal", "PreemptedWorkload", _preempted(draft, draft.preemptor, victim))
         return stored
 
     def _refuse(self, draft: WorkloadDraft, error: ApiError) -> None:
@@ -104,3 +107,12 @@ def _address(draft: WorkloadDraft) -> tuple[str, str]:
     """Key and UID of its gang."""
     metadata = draft.workload.metadata
     return f"Workload/{metadata.namespace}/{metadata.name}", metadata.uid
+
+
+def _preempted(draft: WorkloadDraft, preemptor: Json, queue: str) -> str:
+    """What people of the preemptor's namespace are told of the gang that made way; of another namespace no names."""
+    metadata = draft.workload.metadata
+    which = f"workload {metadata.namespace}/{metadata.name} (UID: {metadata.uid})"
+    if metadata.namespace != preemptor["metadata"]["namespace"]:
+        which = "a workload of another namespace"
+    return f"Preempted {which} in ClusterQueue {queue}"

@@ -138,7 +138,7 @@ class QueueStatus:
             draft.put("Active", True, "Ready", "Can submit new workloads to localQueue")
         quotas = dict(islice(_quotas(cluster_queue).items(), MOST_FLAVORS))
         _count(draft, self.counts.of(kinds.LOCAL_QUEUE, key_of(queue)), quotas, borrows=False)
-        self._shares.local_queue(draft, queue, cluster_queue)
+        self._shares.local_queue(draft, queue)
 
     async def _note_users(self, queue: Published, text: str) -> None:
         """What users had, beside the status, which has no place for it."""

@@ -18,7 +18,6 @@ from shoal.api.times import seconds_text
 from shoal.controllers.queues.checks.draft import Draft
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.engine import Engine
-from shoal.engine.kueue import read
 
 MOST_USERS = 500
 """Users whose usage is stored, those who had most: an annotation has its limits."""
@@ -41,9 +40,9 @@ class QueueShares:
         share = self._engine.weighted_share(kind, name) if self._settings.fair_sharing else None
         _set(draft, {"weightedShare": share} if share is not None else None)
 
-    def local_queue(self, draft: Draft, queue: LocalQueue, cluster_queue: ClusterQueue | None) -> None:
+    def local_queue(self, draft: Draft, queue: LocalQueue) -> None:
         usage = self._engine.usage(queue.metadata.namespace or "", queue.metadata.name)
-        if usage is None or not shares_by_usage(cluster_queue):
+        if usage is None:
             _set(draft, None)
             return
         status = {
@@ -62,14 +61,6 @@ class QueueShares:
         users = {user: shown(usage.consumed.users[user]) for user in sorted(most)}
         text = msgspec.json.encode(users).decode()
         return text if annotation(queue, USER_USAGE) != text else None
-
-
-def shares_by_usage(queue: ClusterQueue | None) -> bool:
-    return (
-        queue is not None
-        and queue.spec.admission_scope is not None
-        and (queue.spec.admission_scope.admission_mode == read.BY_USAGE)
-    )
 
 
 def shown(amounts: Mapping[str, float]) -> dict[str, str]:

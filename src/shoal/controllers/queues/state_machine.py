@@ -27,7 +27,7 @@ from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.settings import QueueSettings
-from shoal.controllers.queues.stored import created_at, is_true
+from shoal.controllers.queues.stored import StoredWorkload, created_at, is_true
 from shoal.controllers.queues.telling import Telling
 from shoal.engine.line import Recovery
 from shoal.engine.model import Gang, Preempt
@@ -196,15 +196,17 @@ class StateMachine:
         if loss is not None:
             losses.note(draft, loss, bool(losses.saved_at(job)))
         steps.preempt(draft, preempt.term, message, stored_preemptor(preempt, namespace))
-        draft.preempted_by = self._queue_of(preempt.preemptor)
+        preemptor = self._workload_of(preempt.preemptor)
+        if preemptor is not None:
+            draft.preemptor = preemptor.raw
+            draft.preempted_by = self._caches.cluster_queue_name(preemptor)
         draft.tell("Normal", "EvictedDueToPreempted", message)
         draft.tell("Normal", "Preempted", message)
 
-    def _queue_of(self, gang: str) -> str:
-        """The ClusterQueue of a gang; empty for one of another line, or that is gone."""
+    def _workload_of(self, gang: str) -> StoredWorkload | None:
+        """None for a gang of another line, or that is gone."""
         kind, _, name = gang.partition("/")
-        found = self._caches.workloads.get(Key(*name.split("/"))) if kind == kinds.WORKLOAD.kind else None
-        return self._caches.cluster_queue_name(found) if found is not None else ""
+        return self._caches.workloads.get(Key(*name.split("/"))) if kind == kinds.WORKLOAD.kind else None
 
     def _stopped(self, draft: WorkloadDraft) -> tuple[str, str, str] | None:
         """Kind, name and policy of a queue above it that is stopped."""

@@ -113,3 +113,5 @@ class WorkloadDraft(Draft):
         self.workload = workload
         self.preempted_by = ""
         """The ClusterQueue of the gang that it makes way for, where that was decided just now."""
+        self.preemptor: Json | None = None
+        """The Workload that it makes way for, where that was decided just now."""
