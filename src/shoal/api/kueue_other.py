@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from shoal.api.fields import Conditions, Rule
+from shoal.api.fields import Conditions, Immutable, Rule
 from shoal.api.meta import Object, Part
+
+_DNS_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+LABEL_KEY = rf"^({_DNS_NAME}(\.{_DNS_NAME})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 
 class TopologyLevel(Part):
-    node_label: Annotated[str, Rule(required=True, min_length=1, max_length=316)] = ""
+    node_label: Annotated[str, Rule(required=True, min_length=1, max_length=316, pattern=LABEL_KEY)] = ""
 
 
 class TopologySpec(Part):
@@ -23,6 +26,7 @@ class TopologySpec(Part):
             max_items=16,
             x_kubernetes_list_type="atomic",
             cel=(
+                *Immutable,
                 ("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "must be unique"),
                 (
                     "size(self.filter(i, size(self) > 1 && i.nodeLabel == 'kubernetes.io/hostname')) == 0 || "

@@ -261,8 +261,8 @@ _WITH_STATUS = ("clusterqueues", "cohorts", "localqueues", "admissionchecks")
 def _queue_rules() -> list[Json]:
     """Queues: what they hold back and start, and what they ask a node autoscaler for."""
     group = QUEUE_GROUP
-    read = ["cohorts", "provisioningrequestconfigs", "topologies", "workloadpriorityclasses"]
-    kept = ["clusterqueues", "resourceflavors", "admissionchecks"]
+    read = ["cohorts", "provisioningrequestconfigs", "workloadpriorityclasses"]
+    kept = ["clusterqueues", "resourceflavors", "admissionchecks", "topologies"]
     return [
         _rule(group, read, _READ),
         _rule(group, kept, (*_READ, "patch")),  # a finalizer while they are in use

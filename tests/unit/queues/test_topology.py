@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.api import kinds
+from shoal.api.labels import KUEUE_IN_USE
 from shoal.api.meta import Json
 from shoal.cli.cluster import judges
 from shoal.controllers.queues import workloads
-from shoal.kube.errors import Forbidden
+from shoal.kube.errors import Forbidden, Invalid
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
@@ -182,3 +183,59 @@ async def test_the_pods_of_a_node_that_is_gone_get_another_in_their_rack(racks: 
     )
     assert set(places(moved)) == {"a1", "a2", "a3"} - {victim}
     assert not moved["status"].get("unhealthyNodes")
+
+
+async def taint(cluster: Cluster, node: str, effect: str) -> None:
+    await cluster.client.patch(kinds.NODE, node, None, {"spec": {"taints": [{"key": "reserved", "effect": effect}]}})
+
+
+@pytest.mark.parametrize("fails", ["NotReady", "NoSchedule", "NoExecute"])
+async def test_a_node_that_fails_before_pods_are_there_is_replaced(racks: Cluster, fails: str) -> None:
+    (made,) = await make(racks, asking(job("train", 1, cpu="1"), required=HOST))
+    (host,) = places(await racks.until(kinds.WORKLOAD, name_of(made), true("Admitted")))
+    if fails == "NotReady":
+        conditions = [{"type": "Ready", "status": "False"}]
+        await racks.client.patch(kinds.NODE, host, None, {"status": {"conditions": conditions}}, subresource="status")
+    else:
+        await taint(racks, host, fails)
+    moved = await racks.until(
+        kinds.WORKLOAD, name_of(made), lambda one: true("Admitted")(one) and host not in places(one)
+    )
+    assert not moved["status"].get("unhealthyNodes")
+
+
+async def test_a_taint_that_the_flavor_tolerates_is_none(quiet: Cluster) -> None:
+    await quiet.add_node("a1", labels={RACK: "a", HOST: "a1", "pool": "gpu"}, cpu="2", memory="8Gi")
+    await taint(quiet, "a1", "NoSchedule")
+    decide(quiet)
+    tolerated = [{"key": "reserved", "operator": "Exists"}]
+    own = flavor(nodeLabels={"pool": "gpu"}, topologyName="racks", tolerations=tolerated)
+    await make(quiet, topology(), own, cluster_queue(quota={"cpu": "16"}), local_queue())
+    (made,) = await make(quiet, job("train", 1, cpu="1"))
+    workload = await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    await quiet.settled()
+    after = await quiet.get(kinds.WORKLOAD, name_of(made))
+    assert places(after) == places(workload) == {"a1": 1}
+    assert not after["status"].get("unhealthyNodes")
+
+
+async def test_a_topology_stays_for_as_long_as_a_flavor_names_it(racks: Cluster) -> None:
+    await racks.until(kinds.TOPOLOGY, "racks", lambda one: one["metadata"].get("finalizers") == [KUEUE_IN_USE], "")
+    await racks.client.delete(kinds.TOPOLOGY, "racks")
+    await racks.settled()
+    assert (await racks.get(kinds.TOPOLOGY, "racks", ""))["metadata"]["deletionTimestamp"]
+    await racks.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue")
+    await racks.client.delete(kinds.RESOURCE_FLAVOR, "default-flavor")
+    await racks.until_gone(kinds.TOPOLOGY, "racks", "")
+
+
+@pytest.mark.parametrize("level", ["@odd", "example.com/", "Example.com/rack", "rack/", "-rack"])
+async def test_a_level_that_is_no_label_is_refused(quiet: Cluster, level: str) -> None:
+    with pytest.raises(Invalid, match="nodeLabel"):
+        await make(quiet, topology("racks", level))
+
+
+async def test_levels_never_change(quiet: Cluster) -> None:
+    await make(quiet, topology())
+    with pytest.raises(Invalid, match="field is immutable"):
+        await quiet.client.patch(kinds.TOPOLOGY, "racks", None, {"spec": topology("racks", HOST)["spec"]})

@@ -251,8 +251,8 @@ CHANGES: dict[Kind, tuple[str, Json, set[str]]] = {
     ),
     kinds.TOPOLOGY: (
         "racks",
-        {"spec": {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "kubernetes.io/hostname"}]}},
-        {"TopologyFact", "status of ClusterQueue", "status of LocalQueue"},
+        {"metadata": {"labels": {"a": "change"}}},  # levels never change
+        {"TopologyFact", "status of ClusterQueue", "status of LocalQueue", "status of Topology"},
     ),
     kinds.LOCAL_QUEUE: (
         "user-queue",

@@ -41,7 +41,7 @@ from shoal.controllers.queues.metrics import QueueMetrics
 from shoal.controllers.queues.node_failures import nodes_of
 from shoal.controllers.queues.owners import Owners, claim_of
 from shoal.controllers.queues.pacing import STATUS_PAUSE, StatusPace
-from shoal.controllers.queues.queue_status import QueueStatus, named_by
+from shoal.controllers.queues.queue_status import KEPT, QueueStatus, named_by
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.controllers.queues.recovery import Incomplete
@@ -466,6 +466,9 @@ class QueueController:
             case kinds.RESOURCE_FLAVOR:
                 self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
                 self._note_cluster_queues()
+                for one in filter(None, (change.old, change.new)):
+                    if one.spec.topology_name:
+                        self.statuses.enqueue((kinds.TOPOLOGY, Key("", one.spec.topology_name)))
             case kinds.TOPOLOGY:
                 self._update_or_remove(f"Topology/{name}", obj, read.topology)
                 self._note_cluster_queues()
@@ -488,7 +491,7 @@ class QueueController:
                 self._look_at_class(name)
             case kinds.PRIORITY_CLASS:
                 self._look_at_class("")  # of jobs that name none of ours, the pods' class may count
-        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.ADMISSION_CHECK, kinds.RESOURCE_FLAVOR):
+        if kind in (*KEPT, kinds.LOCAL_QUEUE):
             self.statuses.enqueue((kind, change.key))
         self.planning.replan()
 
@@ -612,7 +615,7 @@ def _health(node: Json) -> tuple[object, ...]:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
     taints = (node.get("spec") or {}).get("taints") or ()
-    return label(node, HOSTNAME), ready, [one.get("key") for one in taints if one.get("effect") == "NoExecute"]
+    return label(node, HOSTNAME), ready, [dict(one) for one in taints]
 
 
 def _concerns_us(change: Change) -> bool:

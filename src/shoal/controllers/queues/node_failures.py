@@ -1,8 +1,8 @@
 """Nodes that fail under a gang with places in a topology: named in its status, so that the engine finds others.
 
-Asked by the reconciler about an admitted Workload. As Kueue: a node counts as failed when it is gone, when it has no
-Ready condition, when it is not ready and the gang's pods there have ended or are ending, and when it has a NoExecute
-taint that the pods do not tolerate. A node that is only slow to answer keeps its pods. Pure.
+Asked by the reconciler about an admitted Workload. As Kueue: a node counts as failed when it is gone or has no Ready
+condition, and, once no pod of the gang lives there, when it is not ready or has a taint that its pods do not tolerate
+for good. A node that is only slow to answer keeps its pods. Pure.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from shoal.api.codec import opened
+from shoal.api.kueue import ResourceFlavor
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.controllers.planning.pods import SeenPod
+from shoal.controllers.queues.inject import StartError
+from shoal.controllers.queues.workloads import infos_of
 from shoal.engine.facts import tolerations
 from shoal.engine.kueue.read import placements
 from shoal.engine.model import Taint, Toleration
-from shoal.engine.nodes import tolerates
+from shoal.engine.nodes import untolerated
 
 MOST = 8
 """So many fit into a status."""
@@ -30,36 +33,55 @@ def nodes_of(workload: Workload) -> set[str]:
 
 
 def failed_nodes(
-    workload: Workload, node_by_host: Callable[[str], Json | None], pods: Iterable[SeenPod]
+    workload: Workload,
+    node_by_host: Callable[[str], Json | None],
+    pods: Iterable[SeenPod],
+    flavor: Callable[[str], ResourceFlavor | None],
 ) -> tuple[str, ...]:
     """Host names of its nodes that failed, in order."""
     hosts = sorted(nodes_of(workload))
     if not hosts:
         return ()
-    there: dict[str, list[SeenPod]] = {}
-    for pod in pods:
-        there.setdefault(str(opened(pod.spec).get("nodeName") or ""), []).append(pod)
-    tolerated = [tolerations(one.template.get("spec") or {}) for one in workload.spec.pod_sets]
+    lives = {str(opened(pod.spec).get("nodeName") or "") for pod in pods if not _is_ending(pod)}
+    tolerated: list[tuple[Toleration, ...]] | None = None
     found = []
     for host in hosts:
         node = node_by_host(host)
-        if node is None or _has_failed(node, there.get(node["metadata"]["name"], []), tolerated):
+        if node is None or "Ready" not in _conditions(node):
             found.append(host)
+        elif node["metadata"]["name"] not in lives:
+            if tolerated is None:
+                tolerated = _tolerated(workload, flavor)
+            if _conditions(node)["Ready"] != "True" or _keeps_off(node, tolerated):
+                found.append(host)
     return tuple(found[:MOST])
 
 
-def _has_failed(node: Json, pods: list[SeenPod], tolerated: list[tuple[Toleration, ...]]) -> bool:
-    conditions = {one.get("type"): one.get("status") for one in (node.get("status") or {}).get("conditions") or ()}
-    if "Ready" not in conditions:
-        return True
-    if conditions["Ready"] != "True" and pods and all(_is_ending(one) for one in pods):
-        return True
+def _conditions(node: Json) -> dict[str, str]:
+    return {one.get("type"): one.get("status") for one in (node.get("status") or {}).get("conditions") or ()}
+
+
+def _tolerated(workload: Workload, flavor: Callable[[str], ResourceFlavor | None]) -> list[tuple[Toleration, ...]]:
+    """For each pod set, what its pods tolerate for as long as they run."""
+    try:
+        added = {one.name: one.tolerations for one in infos_of(workload, flavor)}
+    except StartError:  # it can never start: its templates alone count
+        added = {}
+    found = []
+    for pod_set in workload.spec.pod_sets:
+        own = (pod_set.template.get("spec") or {}).get("tolerations") or ()
+        both = (*own, *added.get(pod_set.name or "main", ()))
+        found.append(tolerations({"tolerations": [one for one in both if one.get("tolerationSeconds") is None]}))
+    return found
+
+
+def _keeps_off(node: Json, tolerated: list[tuple[Toleration, ...]]) -> bool:
+    """Has the node a taint that pods of the gang do not tolerate for good?"""
     taints = [
-        Taint(one.get("key") or "", one.get("value") or "", "NoExecute")
+        Taint(one.get("key") or "", one.get("value") or "", one.get("effect") or "")
         for one in (node.get("spec") or {}).get("taints") or ()
-        if one.get("effect") == "NoExecute"
     ]
-    return any(not tolerates(known, taint) for taint in taints for known in tolerated)
+    return any(untolerated(known, taints) is not None for known in tolerated)
 
 
 def _is_ending(pod: SeenPod) -> bool:

@@ -31,14 +31,15 @@ from shoal.controllers.queues.stored import (
     StoredCohort,
     StoredFlavor,
     StoredLocalQueue,
+    StoredTopology,
     is_true,
 )
 from shoal.engine import Engine
 from shoal.engine.model import Gang
 from shoal.kube.errors import Forbidden, NotFound
 
-Published = StoredClusterQueue | StoredLocalQueue | StoredCheck | StoredFlavor | StoredCohort
-KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK)
+Published = StoredClusterQueue | StoredLocalQueue | StoredCheck | StoredFlavor | StoredCohort | StoredTopology
+KEPT = (kinds.CLUSTER_QUEUE, kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK, kinds.TOPOLOGY)
 """What stays until nothing uses it."""
 
 
@@ -152,7 +153,7 @@ class QueueStatus:
     # --- staying while in use
 
     async def _keep_while_used(self, kind: Kind, obj: Published) -> Published | None:
-        """As Kueue: queues, flavors and checks have a finalizer, which goes after the last use once they are deleted.
+        """As Kueue: queues, flavors, checks and topologies have a finalizer, which goes after the last use once they are deleted.
 
         Returns the object as it is stored then; None where it may be gone.
         """
@@ -179,6 +180,8 @@ class QueueStatus:
     def _is_used(self, kind: Kind, name: str) -> bool:
         if kind == kinds.CLUSTER_QUEUE:
             return self.counts.of(kind, Key("", name)).reserving > 0
+        if kind == kinds.TOPOLOGY:
+            return any(flavor.spec.topology_name == name for flavor in self._caches.flavors.list())
         return any(name in named_by(queue, kind) for queue in self._caches.cluster_queues.list())
 
     # --- parts

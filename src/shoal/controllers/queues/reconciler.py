@@ -151,7 +151,7 @@ class QueueReconciler:
         workload = draft.workload
         if not is_true(workload, "Admitted") or is_true(workload, "Evicted") or not nodes_of(workload):
             return
-        failed = failed_nodes(workload, self._caches.node_by_host, self._caches.pods_of(workload))
+        failed = failed_nodes(workload, self._caches.node_by_host, self._caches.pods_of(workload), self._caches.flavor)
         draft.set("unhealthyNodes", [{"name": name} for name in failed] or None)
 
     async def _situation(self, workload: Workload, found: Found) -> Situation:

@@ -46,6 +46,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     hides_overtaken: bool
     """A gang that others of the same cycle were faster than is told nothing: it is tried again at once. Kueue tells
     it that it no longer fits."""
+    last_in_line_leaves: bool
+    """Of gangs that got their quota at one moment, the last in line leaves first. In Kueue their UIDs decide, so that a
+    gang may have to leave while an equal one behind it stays."""
 
 
 def _all(value: bool) -> Rules:

@@ -9,7 +9,7 @@ from shoal.engine.nodes.fit import Placement, Unplaced, demand_of, place, place_
 from shoal.engine.nodes.ledger import Ledger
 from shoal.engine.nodes.pools import Pools, Wanting
 from shoal.engine.nodes.room import Room, is_accelerator
-from shoal.engine.nodes.selectors import parse_selector, tolerates
+from shoal.engine.nodes.selectors import parse_selector, untolerated
 from shoal.engine.nodes.to_come import pod_set_index
 
 __all__ = [
@@ -27,5 +27,5 @@ __all__ = [
     "place",
     "place_pod",
     "pod_set_index",
-    "tolerates",
+    "untolerated",
 ]

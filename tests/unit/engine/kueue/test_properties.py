@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.engine.kueue import FlavorResource, Kueue
+from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.views import victims_of
 from shoal.engine.model import Gang, Namespace
+from tests.faults import proven
 from tests.unit.engine.kueue.random_world import random_facts, random_gang, random_world
 from tests.unit.engine.kueue.world import World
 
@@ -143,9 +145,13 @@ def test_victims_are_never_spare(seed):
         victim.come_back()
 
 
+@proven(without=lambda patch: patch.setattr(QueueRecord, "tie", lambda self, member: (0, member.uid.encode())))
 @MANY
+@example(18820090)
 @given(SEEDS)
-def test_same_queue_same_shape_starts_in_order(seed):
+def test_f753_same_queue_same_shape_starts_in_order(seed):
+    """F753: gangs of one queue get quota in one plan, and another of its cohort reclaims some of it. Holds: of equal
+    ones the first in line starts, whatever their UIDs."""
     chance, world, queues = random_world(seed)
     gangs = [random_gang(chance, number, queues) for number in range(12)]
     world.tell(*gangs)

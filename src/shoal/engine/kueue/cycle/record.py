@@ -21,9 +21,11 @@ from shoal.engine.nodes.selectors import Selector, parse_selector
 from shoal.errors import BadInput
 
 NOTHING: dict[int, int] = {}
-LeavingTurn = tuple[int, int, str, QueueMember]
-"""Priority, how long ago it got its quota, and UID of a gang: the smallest leaves first."""
+Tie = tuple[int, bytes]
+LeavingTurn = tuple[int, int, Tie, QueueMember]
+"""Priority, how long ago it got its quota, and what decides where these are equal: the smallest leaves first."""
 Leaving = tuple[list[LeavingTurn], list[LeavingTurn]]
+BACKWARDS = bytes(range(255, -1, -1))
 
 
 class QueueRecord:
@@ -156,11 +158,18 @@ class QueueRecord:
         """The order in which others make its gangs leave: those on their way out, then the rest, each with its turn.
         Worked out once for as long as the same gangs hold quota here."""
         if self._leaving is None or self._leaving[0] not in (None, now):
-            ranked = sorted([(one.priority, -(one.reserved_at or now), one.uid, one) for one in self.reserved.values()])
+            ranked = sorted(
+                [(one.priority, -(one.reserved_at or now), self.tie(one), one) for one in self.reserved.values()]
+            )
             parts = [one for one in ranked if one[3].evicted], [one for one in ranked if not one[3].evicted]
             undated = any(not one.reserved_at for one in self.reserved.values())  # that is now, whenever it is asked
             self._leaving = (now if undated else None, parts)
         return self._leaving[1]
+
+    def tie(self, member: QueueMember) -> Tie:
+        """Orders gangs of one priority that got their quota at one moment: the smallest leaves first."""
+        uid = member.uid.encode()
+        return (-member.time, uid.translate(BACKWARDS)) if self._rules.last_in_line_leaves else (0, uid)
 
     def comes_to_another_turn(self, member: QueueMember, before: int) -> bool:
         """Would it leave before, or after, another gang here than when it counted as reserved at the moment `before`?

@@ -138,14 +138,15 @@ def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[Any, ...
     if request.record.fact.least_loss:
         share = -request.record.usage_share(member) if own else 0.0
         lost = loss_of(member.usage, member.terms.saved_at or member.reserved_at, request.now)
-        return not member.evicted, own, share, lost, member.priority, -(member.reserved_at or request.now), member.uid
+        since = member.reserved_at or request.now
+        return not member.evicted, own, share, lost, member.priority, -since, request.record.tie(member)
     return (
         not member.evicted,
         own,
         -request.record.usage_share(member) if own else 0.0,
         member.priority,
         -(member.reserved_at or request.now),
-        member.uid,
+        request.record.tie(member),
     )
 
 
