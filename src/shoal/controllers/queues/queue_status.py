@@ -153,8 +153,8 @@ class QueueStatus:
     # --- staying while in use
 
     async def _keep_while_used(self, kind: Kind, obj: Published) -> Published | None:
-        """As Kueue: queues, flavors, checks and topologies have a finalizer, which goes after the last use once they are
-        deleted. Returns the object as it is stored then; None where it may be gone.
+        """As Kueue: queues, flavors, checks and topologies have a finalizer, which goes after the last use of one that
+        was deleted. Returns the object as it is stored then; None where it may be gone.
         """
         held = finalizers(obj)
         leaving = bool(obj.metadata.deletion_timestamp)
