@@ -84,7 +84,7 @@ def _told(kind: Kind, obj: Json) -> tuple[str, str]:
             active = sum(int(one.get("active") or 0) for one in status.get("replicatedJobsStatus") or ())
             return ("Running" if active else "Suspended" if spec.get("suspend") else "New"), ""
         case "RayService":
-            return str(status.get("serviceStatus") or "New"), ""
+            return str(status.get("serviceStatus") or "New"), _unserved(status)
         case "Workload":
             return told(obj) or ran(obj)
     conditions = [one for one in status.get("conditions") or [] if one.get("status") == "True"]
@@ -99,6 +99,15 @@ def _pending(status: Json) -> str:
     every = sum(int(status.get(name) or 0) for name in ("pending", "running", "Succeeded", "failed"))
     said = [str(one.get("message") or "") for one in listed[0].get("conditions") or ()]
     return f"{len(listed)} of {every} pods have no node: {listed[0].get('podname', '')}: {'; '.join(said)}"
+
+
+def _unserved(status: Json) -> str:
+    """Why a RayService does not serve, or what the upgrade of one that does waits for."""
+    found = {str(one.get("type")): one for one in status.get("conditions") or ()}
+    for name, value in (("UpgradeInProgress", "True"), ("Ready", "False")):
+        if (one := found.get(name)) and one.get("status") == value:
+            return str(one.get("message") or "")
+    return ""
 
 
 def _lacks(spec: Json, status: Json) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import aiohttp
 import pytest
 
 from shoal.api.kinds import POD
+from shoal.kube.clock import SystemClock
 from shoal.kube.errors import BadRequest, NotFound
 from shoal.local.nodes.agent import agent as agent_module
 from shoal.local.nodes.agent.streams import PodStreams
+from shoal.local.nodes.runtime.simray import SERVE_STATUS, SimulatedRay
 from shoal.local.nodes.runtime.simulated import EXIT_CODE, RUN_SECONDS, START_SECONDS
 from tests.faults import proven
 from tests.unit.local.parts import Cluster, condition, phase
@@ -83,3 +89,44 @@ async def test_a_debugger_that_cannot_run_says_so_at_once(cluster: Cluster) -> N
     cluster.server.set_log_source(PodStreams(cluster.agent, cluster.clock).log)
     with pytest.raises(BadRequest, match="no processes to debug"):
         await anext(cluster.client.logs("looked-into", "default", container="debugger"))
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "code"), [({}, "RUNNING", 200), ({SERVE_STATUS: "DEPLOY_FAILED"}, "DEPLOY_FAILED", 404)]
+)
+async def test_serve_of_a_simulated_head_runs_what_it_is_told(told: dict[str, str], status: str, code: int) -> None:
+    """At the port that the head names, by the longest route that fits, until Serve is ended."""
+    address, ports = "127.131.7.7", [{"name": "serve", "containerPort": 9100}]
+    pod = {"metadata": {"annotations": told}, "spec": {"containers": [{"name": "ray-head", "ports": ports}]}}
+    ray, dashboard = SimulatedRay(pod, address, SystemClock()), f"http://{address}:8265/api/serve/applications/"
+    proxy = f"http://{address}:9100"
+    config = {
+        "applications": [
+            {"name": "all", "route_prefix": "/"},
+            {"name": "fruit", "route_prefix": "/fruit", "deployments": [{"name": "Mango"}]},
+        ]
+    }
+    await ray.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            assert (await answer(session, "GET", dashboard))[1] == {"applications": {}}
+            assert (await answer(session, "PUT", dashboard, {"applications": [{}]}))[0] == 400
+            assert (await answer(session, "PUT", dashboard, config))[0] == 200
+            found = (await answer(session, "GET", dashboard))[1]["applications"]
+            assert {name: one["status"] for name, one in found.items()} == {"all": status, "fruit": status}
+            assert list(found["fruit"]["deployments"]) == ["Mango"]
+            assert (await answer(session, "GET", f"{proxy}/-/healthz"))[0] == 200
+            served = [await answer(session, "POST", proxy + path) for path in ("/fruit/mango", "/fruits")]
+            assert [one[0] for one in served] == [code, code]
+            if code == 200:
+                assert [one[1].split()[1] for one in served] == ["fruit", "all"]
+            assert (await answer(session, "DELETE", dashboard))[0] == 200
+            assert (await answer(session, "GET", dashboard))[1] == {"applications": {}}
+    finally:
+        await ray.stop()
+
+
+async def answer(session: aiohttp.ClientSession, method: str, url: str, body: Any = None) -> tuple[int, Any]:
+    async with session.request(method, url, json=body) as told:
+        said = await told.text()
+        return told.status, json.loads(said) if said.startswith("{") else said

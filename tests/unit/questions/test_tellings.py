@@ -188,6 +188,19 @@ def test_a_ray_cluster_that_lost_pods_is_not_called_ready(spec: Json, status: Js
     assert gangs.state_of(kinds.RAY_CLUSTER, {"metadata": metadata, "spec": spec, "status": status}) == told
 
 
+@pytest.mark.parametrize(
+    ("upgrading", "ready", "told"),
+    [("True", "True", "the next one waits for room"), ("False", "True", ""), ("False", "False", "it starts")],
+)
+def test_a_ray_service_says_what_its_upgrade_or_its_start_waits_for(upgrading: str, ready: str, told: str) -> None:
+    conditions = [
+        {"type": "Ready", "status": ready, "message": "it starts"},
+        {"type": "UpgradeInProgress", "status": upgrading, "message": "the next one waits for room"},
+    ]
+    status = {"serviceStatus": "Running", "conditions": conditions}
+    assert gangs.state_of(kinds.RAY_SERVICE, {"status": status}) == ("Running", told)
+
+
 def test_a_running_appwrapper_says_which_pods_have_no_node() -> None:
     pending = [{"podname": "train-1", **UNSCHEDULABLE}]
     status: Json = {"state": "Running", "pending": 1, "running": 3, "pendingpodconditions": pending}

@@ -192,6 +192,15 @@ async def test_an_invalid_spec_is_told_and_a_correction_goes_on(stage: ServiceSt
     assert condition(await status(stage), "Ready") == ("True", "NonZeroServeEndpoints")
 
 
+def test_a_message_names_the_applications_that_do_not_run_and_why() -> None:
+    failed = {"status": "DEPLOY_FAILED", "message": "Deploying 'bad' failed:\nTraceback of many lines"}
+    stored = {"good": {"status": "RUNNING"}, "bad": failed, "later": {"status": "DEPLOYING"}}
+    assert applications.why_not_ready(stored) == "bad is DEPLOY_FAILED (Deploying 'bad' failed:), later is DEPLOYING"
+    many = {f"app{number}": {"status": "DEPLOYING"} for number in range(5)}
+    assert applications.why_not_ready(many).endswith("app2 is DEPLOYING, 2 more")
+    assert applications.why_not_ready({"good": {"status": "RUNNING"}}) == ""
+
+
 async def test_a_config_that_is_not_yaml_fails_at_submission(stage: ServiceStage) -> None:
     await served(stage, ray_service(serveConfigV2="a: [1"))
     assert stage.scripted.submissions == []

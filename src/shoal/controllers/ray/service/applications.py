@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
+from shoal.api.log_text import headline
 from shoal.api.meta import Json
 from shoal.controllers.ray import guarded_yaml
 
 RUNNING = "RUNNING"
 UNNAMED = "default"
+_MOST_TOLD, _LONGEST_REASON = 3, 200
 
 
 def statuses(applications: Json) -> Json:
@@ -21,6 +23,22 @@ def statuses(applications: Json) -> Json:
 def is_ready(stored: Json) -> bool:
     """At least one application, and every one of them running; deployments do not count."""
     return bool(stored) and all(one.get("status") == RUNNING for one in stored.values())
+
+
+def why_not_ready(stored: Json) -> str:
+    """Which applications do not run, and why, for one line of a message; empty before Serve knows any."""
+    waiting = [(name, one) for name, one in sorted(stored.items()) if one.get("status") != RUNNING]
+    told = [
+        f"{name} is {one.get('status') or 'unknown'}" + (f" ({why})" if (why := _first_words(one)) else "")
+        for name, one in waiting[:_MOST_TOLD]
+    ]
+    if len(waiting) > _MOST_TOLD:
+        told.append(f"{len(waiting) - _MOST_TOLD} more")
+    return ", ".join(told)
+
+
+def _first_words(stored: Json) -> str:
+    return headline(str(stored.get("message") or ""), _LONGEST_REASON)
 
 
 def must_submit(sent: str | None, wanted: str, applications: Json) -> bool:

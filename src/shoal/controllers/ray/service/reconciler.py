@@ -19,7 +19,7 @@ from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.cluster import status as cluster_status
 from shoal.controllers.ray.owned_writer import OwnedWriter, key_of
-from shoal.controllers.ray.service import spec_changes
+from shoal.controllers.ray.service import applications, spec_changes
 from shoal.controllers.ray.service.clusters import ServiceClusters
 from shoal.controllers.ray.service.entrances import Entrances
 from shoal.controllers.ray.service.rules import first_problem, initializing_timeout
@@ -333,4 +333,5 @@ def _waits_for(at: ServicePass) -> str:
         return f"RayCluster {view.name(cluster)} waits for room: {room}"
     if (cluster.get("status") or {}).get("state") != "ready":
         return cluster_status.why_not_ready(cluster)
-    return f"Serve applications on RayCluster {view.name(cluster)} are not RUNNING yet"
+    why = applications.why_not_ready(at.part(PENDING).get("applicationStatuses") or {})
+    return f"Serve applications on RayCluster {view.name(cluster)} are not RUNNING yet" + (f": {why}" if why else "")

@@ -1,4 +1,4 @@
-"""A Ray head that is only its HTTP answers: health, job submit, status, logs and stop.
+"""A Ray head that is only its HTTP answers: health, job submit, status, logs and stop; Serve's are in `simserve.py`.
 
 For simulated pods. Jobs last and end as the pod's annotations, or the job's own metadata, say; nothing is executed.
 """
@@ -19,6 +19,7 @@ from aiohttp import web
 from shoal.api.labels import RAY_NODE_TYPE
 from shoal.api.meta import Json
 from shoal.kube.clock import Clock
+from shoal.local.nodes.runtime.simserve import SimulatedServe, proxy_port
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ SIMULATION = "simulation.shoal.dev/"
 JOB_SECONDS = SIMULATION + "job-seconds"
 JOB_STATUS = SIMULATION + "job-status"
 """SUCCEEDED or FAILED."""
+SERVE_STATUS = SIMULATION + "serve-status"
+"""What becomes of Serve applications: RUNNING, or one of Serve's other states."""
 
 DASHBOARD, AGENT = 8265, 52365
 
@@ -90,30 +93,36 @@ class SimulatedRay:
         self._clock = clock
         self._jobs: dict[str, Json] = {}
         self._ends: dict[str, asyncio.Task[None]] = {}
-        self._runner: web.AppRunner | None = None
+        self._serve = SimulatedServe(self._annotations.get(SERVE_STATUS, ""))
+        self._serve_port = proxy_port(pod)
+        self._runners: list[web.AppRunner] = []
         self._closing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        dashboard = [
+            web.get("/api/version", self._version),
+            web.get("/api/gcs_healthz", self._healthy),
+            web.get("/api/local_raylet_healthz", self._healthy),
+            web.get("/api/healthz", self._healthy),
+            web.post("/api/jobs/", self._submit),
+            web.get("/api/jobs/", self._list),
+            web.get("/api/jobs/{id}", self._get),
+            web.get("/api/jobs/{id}/logs", self._logs),
+            web.post("/api/jobs/{id}/stop", self._stop),
+            web.delete("/api/jobs/{id}", self._delete),
+        ]
+        await self._listen([*dashboard, *self._serve.of_the_dashboard()], DASHBOARD, AGENT)
+        await self._listen(self._serve.of_the_proxy(), self._serve_port)
+
+    async def _listen(self, routes: list[web.RouteDef], *ports: int) -> None:
         application = web.Application()
-        application.add_routes(
-            [
-                web.get("/api/version", self._version),
-                web.get("/api/gcs_healthz", self._healthy),
-                web.get("/api/local_raylet_healthz", self._healthy),
-                web.get("/api/healthz", self._healthy),
-                web.post("/api/jobs/", self._submit),
-                web.get("/api/jobs/", self._list),
-                web.get("/api/jobs/{id}", self._get),
-                web.get("/api/jobs/{id}/logs", self._logs),
-                web.post("/api/jobs/{id}/stop", self._stop),
-                web.delete("/api/jobs/{id}", self._delete),
-            ]
-        )
-        self._runner = web.AppRunner(application, access_log=None)
-        await self._runner.setup()
-        for port in (DASHBOARD, AGENT):
+        application.add_routes(routes)
+        runner = web.AppRunner(application, access_log=None)
+        self._runners.append(runner)
+        await runner.setup()
+        for port in ports:
             try:
-                await web.TCPSite(self._runner, self._address, port).start()
+                await web.TCPSite(runner, self._address, port).start()
             except OSError as error:
                 log.warning("a simulated Ray head cannot listen on %s:%d: %s", self._address, port, error)
 
@@ -123,8 +132,8 @@ class SimulatedRay:
     async def stop(self) -> None:
         for task in self._ends.values():
             task.cancel()
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
+        runners, self._runners = self._runners, []
+        for runner in runners:
             await runner.cleanup()
 
     async def _healthy(self, request: web.Request) -> web.Response:
