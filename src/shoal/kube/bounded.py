@@ -45,6 +45,14 @@ class BoundedTransport:
         self.inner = inner
         self.limits = limits
         self._flow = _Flow(limits)
+        self._waiting: set[asyncio.Timeout] = set()
+
+    def end_watches(self) -> None:
+        """The server was silent, and answers again: a watch from before may never hear of it. Each goes on from where
+        it was."""
+        now = asyncio.get_running_loop().time()
+        for one in self._waiting:
+            one.reschedule(now)
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         answer = await self.inner.send(request, timeout=timeout)
@@ -57,7 +65,8 @@ class BoundedTransport:
     @asynccontextmanager
     async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
         async with self.inner.stream(request, idle_timeout=idle_timeout) as stream:
-            yield _BoundedStream(stream, self.limits, self._flow, request)
+            endable = self._waiting if "watch" in request.query else set[asyncio.Timeout]()
+            yield _BoundedStream(stream, self.limits, self._flow, request, endable)
 
     async def close(self) -> None:
         await self.inner.close()
@@ -66,14 +75,18 @@ class BoundedTransport:
 class _BoundedStream:
     """Hands on whole lines, each within its limits."""
 
-    def __init__(self, inner: Stream, limits: AnswerLimits, flow: _Flow, request: Request) -> None:
+    def __init__(
+        self, inner: Stream, limits: AnswerLimits, flow: _Flow, request: Request, waiting: set[asyncio.Timeout]
+    ) -> None:
         self.status, self.headers = inner.status, inner.headers
         self._inner, self._limits, self._flow, self._request = inner, limits, flow, request
+        self._waiting = waiting
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts: list[bytes] = []
         waiting = 0
-        async for chunk in self._inner:
+        chunks = aiter(self._inner)
+        while (chunk := await self._next(chunks)) is not None:
             await self._flow.passed(len(chunk))
             *whole, rest = chunk.split(b"\n")
             for line in whole:
@@ -86,6 +99,17 @@ class _BoundedStream:
                 self._refuse()
         if waiting:
             yield self._checked(b"".join(parts))
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with asyncio.timeout(None) as end:
+                self._waiting.add(end)
+                try:
+                    return await anext(chunks, None)
+                finally:
+                    self._waiting.discard(end)
+        except TimeoutError:
+            raise Unknown(f"the answer to {self._request.method} {self._request.path} is asked for again") from None
 
     async def read(self) -> bytes:
         found = b""

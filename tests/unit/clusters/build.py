@@ -46,19 +46,26 @@ CHOOSING = msgspec.structs.replace(QUICK, dispatcher=ENGINE)
 
 
 class Wire:
-    """The way from the hub to one member. `cut` and `mend` it, let it `reject` us, or `hang`."""
+    """The way from the hub to one member. `cut` and `mend` it, let it `reject` us, or `hang`, or `swallow` packets."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.rejects = False
         self.hangs = False
         self.sent: list[str] = []
+        self.swallowed = 0
+        """How often it swallowed packets: a stream from before hears nothing more."""
         self._cut = asyncio.Event()
+
+    def swallow(self) -> None:
+        self.hangs = True
+        self.swallowed += 1
 
     def cut(self) -> None:
         self._cut.set()
 
     def mend(self) -> None:
+        self.hangs = False
         self._cut = asyncio.Event()
 
     @property
@@ -85,15 +92,15 @@ class Wire:
         if self.is_cut or self.rejects or self.hangs:
             raise Unsent("connection refused (injected)")
         async with self.server.transport().stream(request) as stream:
-            yield _Cuttable(stream, self._cut)
+            yield _Cuttable(stream, self._cut, self)
 
     async def close(self) -> None:
         return None
 
 
 class _Cuttable:
-    def __init__(self, inner: Stream, cut: asyncio.Event) -> None:
-        self._inner, self._cut = inner, cut
+    def __init__(self, inner: Stream, cut: asyncio.Event, wire: Wire) -> None:
+        self._inner, self._cut, self._wire, self._swallowed = inner, cut, wire, wire.swallowed
         self.status, self.headers = inner.status, inner.headers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -108,6 +115,8 @@ class _Cuttable:
         chunk = asyncio.ensure_future(anext(chunks, None))
         try:
             await asyncio.wait({chunk, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if self._wire.swallowed != self._swallowed:
+                await asyncio.wait({cut})
             if cut.done():
                 raise Unsent("the connection was cut (injected)")
             return chunk.result()

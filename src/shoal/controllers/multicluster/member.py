@@ -96,7 +96,7 @@ class Member:
         self.name = name
         bounded = BoundedTransport(transport, settings.answers)
         self.client = Client(bounded, manager="shoal", timeout=settings.request_seconds)
-        self.pulse = Pulse(name, self.client, settings, clock, changed, self._excess)
+        self.pulse = Pulse(name, self.client, settings, clock, changed, self._excess, bounded.end_watches)
         self.synced = False
         self._origin, self._hub, self._town, self._settings = origin, hub, town, settings
         self._heard, self._changed, self._clock = heard, changed, clock

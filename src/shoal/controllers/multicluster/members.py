@@ -97,7 +97,13 @@ class Members:
         return self._clusters.get(Key("", name))
 
     def exists(self, name: str) -> bool:
-        return self.cluster(name) is not None
+        """So it is taken until all MultiKueueClusters are read: a hub that starts knows of none yet."""
+        return self.cluster(name) is not None or not self._clusters.synced.is_set()
+
+    @property
+    def are_none(self) -> bool:
+        """Is it known that there is no other cluster at all?"""
+        return self._clusters.synced.is_set() and not len(self._clusters)
 
     def usable(self, name: str) -> Member | None:
         """It answers, it is the cluster it should be, and all that is ours there was read."""
@@ -182,10 +188,11 @@ class Members:
         return max(fence, fence_seconds(self._settings, manifest)) - self.fences.silent_for(name)
 
     async def remember_removal(self, name: str, uid: str, epoch: int) -> bool:
-        """Store that its copies must go from this cluster once it answers. False: there is no room to remember more."""
+        """Store that its copies must go from this cluster once it answers. False: there is no room to remember more, or
+        it is not read yet."""
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
-            return True  # there is no such cluster any more
+            return not self.exists(name)
         known = removals_of(cluster)
         more = with_removal(known, Removal(uid, epoch))
         if len(more) > MOST_REMOVALS:

@@ -38,7 +38,9 @@ class Pulse:
         clock: Clock,
         changed: Callable[[], None],
         excess: Callable[[], str] = lambda: "",
+        returned: Callable[[], None] = lambda: None,
     ) -> None:
+        """`returned()`: it answers again, after it did not."""
         self.health: Health | None = None
         """None until it has answered, or has been silent for too long."""
         self._name = name
@@ -46,7 +48,8 @@ class Pulse:
         self._settings = settings
         self._clock = clock
         self._changed = changed
-        self._excess = excess
+        self._excess, self._returned = excess, returned
+        self._missed = False
         self._answered = clock.monotonic()
 
     async def run(self) -> None:
@@ -68,10 +71,14 @@ class Pulse:
         except Unauthorized as error:
             self._say(Health(False, "ClientConnectionFailed", f"the credential is rejected: {error}; renew it"))
         except KubeError as error:
+            self._missed = True
             if self._clock.monotonic() - self._answered >= self._settings.silent_seconds:
                 self._say(Health(False, "ClientConnectionFailed", f"it does not answer: {error}"))
         else:
             self._answered = self._clock.monotonic()
+            if self._missed:
+                self._missed = False
+                self._returned()
             if excess := self._excess():
                 self._say(Health(False, "TooMuch", excess, identity))
             else:

@@ -94,7 +94,7 @@ class AppWrapperPlaces:
     ) -> MemberChoice:
         names = self._hub.clusters_in(self._settings.app_wrappers) if self._hub is not None else None
         if names is None:
-            return MemberChoice(reasons={"": f"there is no MultiKueueConfig {self._settings.app_wrappers}"})
+            return MemberChoice(reasons={"": self._no_config()})
         try:
             wishes = wishes_of(annotations, self._settings.policy, self._settings.app_wrapper_loss)
         except BadInput as error:
@@ -110,6 +110,13 @@ class AppWrapperPlaces:
         name = found.clusters[0] if found.clusters else ""
         at_home = HOME in names and not name and not self.placing.is_unsure(names)
         return MemberChoice(cluster=name, at_home=at_home, reasons=found.reasons)
+
+    def _no_config(self) -> str:
+        name = self._settings.app_wrappers
+        if self._members is not None and self._members.are_none:
+            return f"there is no MultiKueueCluster yet: shoal cluster add NAME --check {name} makes one"
+        is_read = self._hub is not None and self._hub.configs.synced.is_set()
+        return f"there is no MultiKueueConfig {name}" if is_read else f"MultiKueueConfig {name} is not read yet"
 
     def is_bare(self, cluster: str) -> bool:
         copies = self._copies(cluster)

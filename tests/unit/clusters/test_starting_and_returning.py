@@ -1,0 +1,101 @@
+"""A hub that starts while gangs run in members, and members that answer again after they did not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from shoal.api import kinds
+from shoal.controllers.multicluster.members import Members
+from shoal.kube.bounded import BoundedTransport
+from shoal.kube.transport import Request, Response, Stream, Transport
+from tests.faults import proven
+from tests.unit.appwrapper.build import dispatched
+from tests.unit.clusters.test_app_wrapper_faults import impatient
+from tests.unit.clusters.test_app_wrappers import says
+from tests.unit.clusters.test_losing import annotated, silent
+from tests.unit.clusters.wrappers import SENDING, gang, sending_town
+
+
+class ReadLate:
+    """The way to an API server that answers about MultiKueueClusters only once it is told to."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner, self.answers = inner, asyncio.Event()
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        await self._held(request)
+        return await self._inner.send(request, timeout=timeout)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        await self._held(request)
+        async with self._inner.stream(request, idle_timeout=idle_timeout) as stream:
+            yield stream
+
+    async def close(self) -> None:
+        return None
+
+    async def _held(self, request: Request) -> None:
+        if "multikueueclusters" in request.path and request.method == "GET":
+            await self.answers.wait()
+
+
+def believes_what_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Members, "exists", lambda self, name: self.cluster(name) is not None)
+    impatient(monkeypatch)
+
+
+@proven(without=believes_what_is_not_read)
+async def test_f735_a_hub_that_has_not_read_its_members_takes_none_for_gone() -> None:
+    """F735: a hub starts, or another replica begins to lead, and knows its AppWrappers before its MultiKueueClusters.
+    Holds: no gang counts as lost for that; what runs in a member runs on, nothing starts a second time, and what is
+    deleted meanwhile is removed there."""
+    async with sending_town("a", "b") as t:
+        t.send()
+        await t.connected()
+        for name in ("train", "tune"):
+            await t.hub.create(kinds.APP_WRAPPER, annotated(gang(name, cpu="2"), loss="move-anyway"))
+            await t.members["a"].until(kinds.APP_WRAPPER, name, dispatched)
+            await t.hub.until(kinds.APP_WRAPPER, name, dispatched)
+        before = await t.members["a"].get(kinds.POD, "train")
+        await t.stop_hub()
+        way = ReadLate(t.hub.server.transport())
+        t.send(transport=way)
+        unread = await t.hub.until(kinds.APP_WRAPPER, "train", says("cluster a cannot be reached"))
+        assert unread["status"]["canrun"]
+        await t.hub.client.delete(kinds.APP_WRAPPER, "tune", "default")
+        await t.hub.settled(100)
+        way.answers.set()
+        await t.hub.until_gone(kinds.APP_WRAPPER, "tune")
+        await t.members["a"].until_gone(kinds.APP_WRAPPER, "tune")
+        await t.hub.until(kinds.APP_WRAPPER, "train", lambda one: not says("cannot be reached")(one))
+        assert await t.where(kinds.APP_WRAPPER, "train") == ["a"]
+        assert (await t.members["a"].get(kinds.POD, "train"))["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def keeps_old_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedTransport, "end_watches", lambda self: None)
+    impatient(monkeypatch)
+
+
+@proven(without=keeps_old_watches)
+async def test_f736_what_happened_while_a_member_was_silent_is_seen_once_it_answers() -> None:
+    """F736: the way to a member swallows packets for a while, and watches from before hear nothing more, though nothing
+    says that they are dead. Holds: once the member answers, every watch begins again where it was, and what happened
+    there is seen."""
+    async with sending_town("a", "b") as t:
+        t.send(msgspec.structs.replace(SENDING, lost_seconds=600.0, request_seconds=0.2))
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, gang("train"))
+        await t.hub.until(kinds.APP_WRAPPER, "train", dispatched)
+        t.wires["a"].swallow()
+        await silent(t.hub, "a")
+        await t.members["a"].client.delete(kinds.APP_WRAPPER, "train", "default")
+        await t.members["a"].until_gone(kinds.APP_WRAPPER, "train")
+        t.wires["a"].mend()
+        await t.hub.until(kinds.APP_WRAPPER, "train", says("its copy in cluster a is gone"))
