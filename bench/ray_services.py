@@ -273,6 +273,10 @@ def own_network() -> None:
 
 
 def main(services: int, subject: str) -> None:
+    subjects = ("shoal", "kuberay") if subject == "all" else (subject,)
+    if "kuberay" in subjects and not os.environ.get(INSIDE):  # nothing can be downloaded from there
+        build.module_folder("kuberay", KUBERAY)
+        build.program("kuberay", KUBERAY)
     own_network()
-    for one in ("shoal", "kuberay") if subject == "all" else (subject,):
+    for one in subjects:
         print(json.dumps({"where": "services", "subject": one, "services": services, **run(one, services)}), flush=True)

@@ -9,17 +9,22 @@ from __future__ import annotations
 from shoal.api.meta import Json
 
 GROUP = "gateway.networking.k8s.io"
+_AGE = ("Age", "date", ".metadata.creationTimestamp")
+_ACCEPTED = ("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status')
+_PROGRAMMED = ("Programmed", "string", '.status.conditions[?(@.type=="Programmed")].status')
+_CLASS, _ADDRESS = ("Class", "string", ".spec.gatewayClassName"), ("Address", "string", ".status.addresses[*].value")
+_CONTROLLER, _HOSTS = ("Controller", "string", ".spec.controllerName"), ("Hostnames", "string", ".spec.hostnames")
 
 
 def gateway_crds() -> list[Json]:
     return [
-        _crd("GatewayClass", "gatewayclasses", "gc", namespaced=False),
-        _crd("Gateway", "gateways", "gtw"),
-        _crd("HTTPRoute", "httproutes", ""),
+        _crd("GatewayClass", "gatewayclasses", "gc", _CONTROLLER, _ACCEPTED, namespaced=False),
+        _crd("Gateway", "gateways", "gtw", _CLASS, _ADDRESS, _PROGRAMMED),
+        _crd("HTTPRoute", "httproutes", "", _HOSTS),
     ]
 
 
-def _crd(kind: str, plural: str, short: str, *, namespaced: bool = True) -> Json:
+def _crd(kind: str, plural: str, short: str, *columns: tuple[str, str, str], namespaced: bool = True) -> Json:
     names: Json = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     if short:
         names["shortNames"] = [short]
@@ -29,6 +34,9 @@ def _crd(kind: str, plural: str, short: str, *, namespaced: bool = True) -> Json
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            {"name": name, "type": written, "jsonPath": path} for name, written, path in (*columns, _AGE)
+        ],
         "schema": {
             "openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}},
         },

@@ -135,3 +135,15 @@ def test_the_order_is_spread_evenly() -> None:
     assert (len(order), order.count(("b", 1))) == (100, 1)
     assert in_proportion([(2, (("a", 1),)), (1, (("b", 1),))]) == (("a", 1), ("b", 1), ("a", 1))
     assert in_proportion([]) == ()
+
+
+def test_kubectl_shows_of_them_what_it_shows_of_the_published_kinds() -> None:
+    shown = {
+        one["spec"]["names"]["kind"]: [
+            column["name"] for column in one["spec"]["versions"][0]["additionalPrinterColumns"]
+        ]
+        for one in gateway_crds()
+    }
+    assert shown["Gateway"] == ["Class", "Address", "Programmed", "Age"]
+    assert shown["HTTPRoute"] == ["Hostnames", "Age"]
+    assert shown["GatewayClass"] == ["Controller", "Accepted", "Age"]
