@@ -9,8 +9,9 @@ from typing import Literal
 import click
 
 from shoal.api.meta import Json
-from shoal.cli import choices, controller, show
+from shoal.cli import choices, show
 from shoal.cli.choices import set_option
+from shoal.cli.parts import chosen_parts
 from shoal.cli.reach import Where, cluster_options, reach
 from shoal.errors import ShoalError
 from shoal.version import __version__
@@ -97,7 +98,7 @@ def command(
         base = install_values.read(values_file) if values_file is not None else install_values.Values()
     parts = base.only
     with choices.flag("--values" if only is None else "--only"):
-        parts = controller.chosen_parts(only if only is not None else ",".join(base.only))
+        parts = chosen_parts(only if only is not None else ",".join(base.only))
     image = image if image is not None else base.image or None
     if image is not None and (not image or any(char.isspace() for char in image)):
         raise click.BadParameter(f"{image!r} is no name of an image", param_hint="'--image'")

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from shoal.api import kinds
-from shoal.cli.controller import lead_with, parts_named
+from shoal.cli.parts import lead_with, parts_named
 from shoal.cli.readiness import Readiness, RunningPart
 from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings
