@@ -72,6 +72,10 @@ class Held(msgspec.Struct, frozen=True):
 
 # --- time
 
+TICK = 1e-7
+"""Seconds of every look: asyncio calls a timer that is due within a billionth, and two that wait for the rest of theirs
+by turns would keep each other busy at one moment for ever."""
+
 
 class _Skipping(selectors.DefaultSelector):
     """The time of the next timer comes at once, unless the database's thread is still writing."""
@@ -80,6 +84,7 @@ class _Skipping(selectors.DefaultSelector):
     busy: Callable[[], bool] = staticmethod(lambda: False)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.passed += TICK
         found = super().select(0)
         if found or timeout == 0:
             return found
