@@ -26,6 +26,8 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
+from shoal.controllers.appwrapper.status import admission
+from shoal.engine.kueue import demand
 from shoal.engine.nodes import shape
 from shoal.kube.client import Client
 from shoal.local.home import Home
@@ -357,7 +359,9 @@ class Day:
         await client.delete(kind, name, "default", propagation="Background")
 
     def _measure(self, cluster: LocalCluster) -> None:
-        shape._known.clear()  # it empties itself when it is full: how full it is now says nothing
+        shape._known.clear()  # these empty themselves when they are full: how full they are now says nothing
+        demand._known.clear()
+        admission.read.cache_clear()
         gc.collect()
         files = [self.home.api / name for name in os.listdir(self.home.api)]
         beside = [path for path in self.home.directory.glob("history*") if path.is_file()]
