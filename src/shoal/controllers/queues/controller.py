@@ -50,6 +50,7 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, view
 from shoal.controllers.queues.subjects import Subjects
 from shoal.controllers.queues.telling import Telling
+from shoal.controllers.queues.unsettled import Unsettled
 from shoal.controllers.queues.workloads import new_workload
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
@@ -120,6 +121,7 @@ class QueueController:
         self._subjects = Subjects(self.caches, self.decisions, self.settings.copied_labels, refusal_of)
         self._gangs: dict[str, Gang] = {}
         """Gangs as they are stored, by key, without what is only decided."""
+        self._unsettled = Unsettled()
         self.reasons = Reasons(self.decisions, self._telling, self.clock, self._refresh, planning.engine)
         self._keys: dict[str, Key] = {}
         self._on_host: dict[str, set[Key]] = {}
@@ -280,6 +282,7 @@ class QueueController:
         self._note_hosts(change.new, change.key)
         if change.new is None:
             self._gangs.pop(key, None)
+            self._unsettled.forget(change.key)
             self._telling.forget(key)
             self._publish(self._status.counts.forget(uid))
             self._keys.pop(uid, None)
@@ -329,6 +332,7 @@ class QueueController:
         self._incomplete.update(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
+        self._unsettled.update(key_of(workload), gang.state == "finished" and not finalizers(workload))
         self._telling.update(gang, self._sharing(workload), condition(workload, "QuotaReserved") is not None)
         self._publish(self._status.update(workload, self.facts.alone(workload)))
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
@@ -578,9 +582,10 @@ class QueueController:
         """Events wake workloads long before; this finds what they did not: admitted and not started, or undecided."""
         while True:
             await self.clock.sleep(self.settings.check_seconds)
-            for workload in self.caches.workloads.list():
-                if self._may_be_stuck(workload):
-                    self.queue.enqueue(key_of(workload))
+            for key in self._unsettled.next_look(self.caches.workloads):
+                workload = self.caches.workloads.get(key)
+                if workload is not None and self._may_be_stuck(workload):
+                    self.queue.enqueue(key)
             for kind, cache in self.caches.jobs.items():
                 for job in cache.list():
                     key = workload_key(BY_KIND[kind], job)
@@ -596,6 +601,8 @@ class QueueController:
         if gang.state == "waiting":
             return self.decisions.reservation(gang.key, gang.uid) is not None
         found = self.caches.job_of(key_of(workload))
+        if gang.state == "admitted" and found is None:
+            return not self._has_nothing_due(workload)
         return gang.state != "admitted" or found is None or found[0].is_suspended(found[1])
 
 
