@@ -1,7 +1,8 @@
 """A town of queues in which decisions take their time to be stored: the engine, what it decided, and what is stored.
 
 The hands are a model of the queue controller's: one writer per gang, writes that get through, get lost, lose only their
-answer or meet a newer revision; facts heard late. `come_to_rest` lets all of that end; nothing is planned that no fact
+answer or meet a newer revision; facts heard late. Pods of an admitted gang are bound where the plan had them, at once,
+and gone when it is. `come_to_rest` lets all of that end; nothing is planned that no fact
 asked for.
 """
 
@@ -15,7 +16,7 @@ import msgspec
 from shoal.controllers.planning.decisions import Decisions
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Cohort, KueueSettings, LocalQueue, Terms, terms_of
-from shoal.engine.model import Gang, Namespace, NodeFact, Plan, Supply
+from shoal.engine.model import Gang, Namespace, NodeFact, Plan, PodFact, Supply, key_of
 from tests.unit.engine.kueue.random_world import random_facts, random_gang
 from tests.unit.engine.kueue.world import CPU
 
@@ -40,8 +41,11 @@ class Town:
         self.queues = [fact.name for fact in self.facts.values() if isinstance(fact, ClusterQueue)]
         self.stored: dict[str, tuple[int, Gang]] = {}
         """By key: revision and gang."""
+        self.pods: dict[str, list[PodFact]] = {}
+        """By key of their gang."""
         self.revision = 0
         self.number = 0
+        self.number_of_pods = 0
         self.history: list[str] = []
         self.evictions: list[tuple[str, str]] = []
         self.start()
@@ -66,6 +70,9 @@ class Town:
         self.wake_at = 0
         for fact in self.facts.values():
             self.engine.update(fact)
+        for pods in self.pods.values():
+            for pod in pods:
+                self.engine.update(pod)
         for key in self.stored:
             self.hear(key)
 
@@ -120,6 +127,8 @@ class Town:
             self.due.add(key)
             return
         self._store(wanted)
+        if wanted.state == "admitted" != seen.state:
+            self._bind(wanted)
         if fate == "unanswered":
             self.in_doubt.add(seen.uid)
             self.due.add(key)
@@ -148,6 +157,24 @@ class Town:
         if gang.state == "reserved" and self.decisions.admit(key, uid) is not None:
             gang = replace(gang, state="admitted")
         return gang
+
+    def _bind(self, gang: Gang) -> None:
+        decided = self.decisions.admit(gang.key, gang.uid)
+        assert decided is not None
+        made = self.pods[gang.key] = []
+        for pod_set, given in zip(gang.pod_sets, decided.assignment, strict=True):
+            for node, count in given.nodes.items():
+                for _ in range(count):
+                    self.number_of_pods += 1
+                    uid = f"pod-{self.number_of_pods}"
+                    pod = PodFact(uid=uid, node=node, requests=pod_set.requests, gang=gang.uid, pod_set=pod_set.name)
+                    made.append(pod)
+                    self.engine.update(pod)
+
+    def _unbind(self, key: str) -> None:
+        for pod in self.pods.pop(key, ()):
+            self.engine.remove(key_of(pod))
+            self.replan = True
 
     def _store(self, gang: Gang) -> None:
         self.revision += 1
@@ -207,11 +234,13 @@ class Town:
     def _remove(self, key: str) -> None:
         self.history.append(f"remove {key}")
         del self.stored[key]
+        self._unbind(key)
         self.unheard.add(key)
 
     def stop(self, key: str) -> None:
         """The pods of a gang that was told to leave are gone."""
         gang = self.stored[key][1]
+        self._unbind(key)
         self._store(waiting_again(gang, gang.stopping_for, self.now))
 
     def stopping(self) -> list[str]:
