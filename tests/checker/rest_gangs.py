@@ -101,7 +101,19 @@ class Gangs:
         inactive = sorted(name for name, one in checks.items() if one is not None and not is_true(one, "Active"))
         if inactive:
             found.append(f"inactive AdmissionCheck(s): {','.join(inactive)}")
-        return found
+        return found + self._contradictions(cluster_queue)
+
+    def _contradictions(self, cluster_queue: Json) -> list[str]:
+        """Checks that send gangs to other clusters: one at most, for all flavors, and none for nodes beside it."""
+        rules, by_controller = check_rules(cluster_queue), {"multikueue": [], "provisioning-request": []}
+        for name in sorted(rules):
+            spec = (self.stored.get("admissionchecks", name) or {}).get("spec") or {}
+            by_controller.setdefault(str(spec.get("controllerName")).removeprefix("kueue.x-k8s.io/"), []).append(name)
+        away = by_controller["multikueue"]
+        partly = [name for name in away if rules[name] and set(rules[name]) != set(flavors_of(cluster_queue))]
+        if len(away) > 1 or partly or (away and by_controller["provisioning-request"]):
+            return ["MultiKueue"]
+        return []
 
     def why_not_considered(self, workload: Json) -> str:
         """What keeps a gang without quota from being looked at at all; empty when nothing does."""

@@ -329,3 +329,48 @@ async def test_a_request_without_an_answer_is_given_up_after_a_while(quiet: Clus
     evicted = await quiet.until(kinds.WORKLOAD, name_of(made), true("Evicted"))
     assert "Retrying after delay: nothing was provided within 1 s" in said(evicted, "Evicted")[2]
     await quiet.until(REQUEST, f"{name_of(made)}-nodes-2", lambda one: True)
+
+
+def sends(name: str) -> Json:
+    """A check that sends gangs to other clusters."""
+    made = provisioning_check(name)
+    made["spec"] = {"controllerName": "kueue.x-k8s.io/multikueue"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("named", "reason", "text"),
+    [
+        (
+            [{"name": "east"}, {"name": "west"}],
+            "MultipleMultiKueueAdmissionChecks",
+            "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: east,west",
+        ),
+        (
+            [{"name": "east", "onFlavors": ["default-flavor"]}],
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            "Cannot specify MultiKueue AdmissionCheck per flavor, found: east",
+        ),
+        (
+            [{"name": "east"}, {"name": "nodes"}],
+            "MultiKueueWithProvisioningRequest",
+            "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: east, nodes",
+        ),
+    ],
+)
+async def test_checks_that_contradict_each_other_make_the_queue_inactive(
+    quiet: Cluster, named: list[Json], reason: str, text: str
+) -> None:
+    decide(quiet)
+    checks = [sends("east"), sends("west"), provisioning_check()]
+    await make(quiet, flavor(), flavor("other"), provisioning_config(), *checks)
+    for check in checks:
+        active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+        status = {"status": {"conditions": [{**active, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+        await quiet.client.patch(kinds.ADMISSION_CHECK, check["metadata"]["name"], None, status, subresource="status")
+    queue = cluster_queue(admissionChecksStrategy={"admissionChecks": named})
+    (group,) = queue["spec"]["resourceGroups"]
+    group["flavors"].append({**group["flavors"][0], "name": "other"})
+    await make(quiet, queue)
+    found = await quiet.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: said(one, "Active")[1] == reason)
+    assert said(found, "Active")[2] == f"Can't admit new workloads: {text}."

@@ -17,6 +17,7 @@ from shoal.api.booking import booking_of
 from shoal.api.gang import PREEMPTED_FOR, VICTIMS
 from shoal.api.kueue_names import ELASTIC, PROVISIONING_CHECK
 from shoal.api.kueue_workload import PodSet, Workload
+from shoal.api.labels import KUEUE_MULTIKUEUE
 from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation, key_of
 from shoal.controllers.demand import RaySidecars, ray
@@ -235,7 +236,32 @@ def check_problems(cluster_queue: kueue.ClusterQueue, caches: QueueCaches) -> li
         problems.append(
             ("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(sorted(inactive))}")
         )
-    return problems
+    return problems + _other_cluster_problems(cluster_queue, caches)
+
+
+def _other_cluster_problems(cluster_queue: kueue.ClusterQueue, caches: QueueCaches) -> list[tuple[str, str]]:
+    """As Kueue: a gang goes to other clusters by one check alone, whatever its flavors, and its nodes come there."""
+    rules, all_flavors = checks.rules_of(cluster_queue), checks.flavors_of(cluster_queue)
+    by_controller: dict[str, list[str]] = {}
+    for name in sorted(rules):
+        found = caches.check(name)
+        if found is not None:
+            by_controller.setdefault(found.spec.controller_name, []).append(name)
+    elsewhere = by_controller.get(KUEUE_MULTIKUEUE, [])
+    here = by_controller.get(PROVISIONING_CHECK, [])
+    partly = [name for name in elsewhere if rules[name] and rules[name] != all_flavors]
+    found_problems = []
+    if len(elsewhere) > 1:
+        text = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found"
+        found_problems.append(("MultipleMultiKueueAdmissionChecks", f"{text}: {','.join(elsewhere)}"))
+    if partly:
+        text = f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(partly)}"
+        found_problems.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
+    if elsewhere and here:
+        text = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found"
+        named = f"{','.join(elsewhere)}, {','.join(here)}"
+        found_problems.append(("MultiKueueWithProvisioningRequest", f"{text}: {named}"))
+    return found_problems
 
 
 def preemptor_of(workload: Workload) -> str:

@@ -190,7 +190,7 @@ class QueueStatus:
         found = []
         if is_stopped(cluster_queue):
             found.append(("Stopped", "is stopped"))
-        missing = sorted(name for name in flavors_of(cluster_queue) if self._caches.flavor(name) is None)
+        missing = [name for name in _quotas(cluster_queue) if self._caches.flavor(name) is None]
         if missing:
             found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
         return found + check_problems(cluster_queue, self._caches) + self._missing_topologies(cluster_queue)

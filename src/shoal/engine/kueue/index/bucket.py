@@ -85,6 +85,11 @@ class Bucket:
             del self.turns[bisect_left(self.turns, (shape.listed,))]
             shape.listed = None
 
+    @property
+    def is_beyond_reach(self) -> bool:
+        """Is what is within reach too little for the most modest?"""
+        return self.within is not None and (not self.line or self.line[0][0] > self.within[0])
+
     def candidates(self) -> Iterator[EqualGangs]:
         """Those not inadmissible for which what is within reach may be enough, in turn; as a rule only few are
         looked at. While this goes on, only the one just given may be listed again."""

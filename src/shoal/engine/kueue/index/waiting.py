@@ -136,13 +136,15 @@ class WaitingIndex:
         sticky = self._members.get(self.sticky)
         if sticky is not None and not self.is_inadmissible(sticky):
             return sticky
+        best: QueueMember | None = None
         if survey is not None:
             self._index_all(survey)
             if self._called:
                 self._called = False
                 for bucket in self._buckets.values():
                     bucket.calls += 1
-        best = self._first_unindexed()
+        else:
+            best = self._first_unindexed()
         if before is not None and (best is None or before.order < best.order):
             best = before
         for priority, buckets in self._by_priority():
@@ -151,6 +153,8 @@ class WaitingIndex:
             for bucket in buckets:
                 if survey is not None:
                     bucket.within = survey.within(bucket.at_places, priority)
+                    if bucket.is_beyond_reach:
+                        continue
                 if best is None or not bucket.turns or bucket.turns[0][0] < best.order:
                     best = self._first_fitting(bucket, survey, best)
             if best is not None:
