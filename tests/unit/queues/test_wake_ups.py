@@ -330,3 +330,17 @@ async def test_a_change_is_heard_by_all_that_depend_on_it(
     await quiet.client.patch(kind, name, "default" if kind.namespaced else None, change)
     await quiet.settled()
     assert wanted <= heard
+
+
+async def test_a_workload_without_a_job_follows_its_priority_class(quiet: Cluster) -> None:
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(quota={"cpu": "0"}), local_queue(), priority_class("high", 200))
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    named = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+    spec = {"queueName": "user-queue", "priority": 200, "priorityClassRef": named}
+    spec["podSets"] = [{"name": "main", "count": 1, "template": {"spec": pod}}]
+    made = {"apiVersion": kinds.WORKLOAD.api_version, "kind": "Workload", "metadata": {"name": "alone"}, "spec": spec}
+    await quiet.create(kinds.WORKLOAD, made)
+    await quiet.until(kinds.WORKLOAD, "alone", lambda one: said(one, "QuotaReserved")[0] == "False")
+    await quiet.client.patch(kinds.WORKLOAD_PRIORITY_CLASS, "high", None, {"value": 150})
+    await quiet.until(kinds.WORKLOAD, "alone", lambda one: one["spec"]["priority"] == 150)

@@ -51,7 +51,7 @@ from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, 
 from shoal.controllers.queues.subjects import Subjects
 from shoal.controllers.queues.telling import Telling
 from shoal.controllers.queues.unsettled import Unsettled
-from shoal.controllers.queues.workloads import new_workload
+from shoal.controllers.queues.workloads import class_of, new_workload
 from shoal.engine.kueue import read
 from shoal.engine.model import Gang, Namespace, Plan
 from shoal.errors import BadInput
@@ -516,6 +516,9 @@ class QueueController:
             for job in cache.list():
                 if label(job, kueue_names.PRIORITY_CLASS) == name:
                     self.queue.enqueue(workload_key(BY_KIND[kind], job))
+        for workload in self.caches.workloads.list() if name else ():
+            if class_of(workload) == name and self.caches.job_of(key_of(workload)) is None:
+                self.queue.enqueue(key_of(workload))
 
     def _note_what_it_names(self, change: Change) -> None:
         """Flavors and checks that are to be deleted stay for as long as a queue names them."""

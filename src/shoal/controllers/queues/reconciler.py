@@ -130,6 +130,9 @@ class QueueReconciler:
         elif await ownership.has_left_its_queue(self._context.client, workload, self._managing):
             await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
             return None
+        elif (value := self._value_of_class(workload)) != workload.spec.priority:
+            await self._patch(workload, {"spec": {"priority": value}})
+            return None
         if draft.is_true("DeactivationTarget") and workload.spec.active:
             await self._patch(workload, {"spec": {"active": False}})
             return None
@@ -145,6 +148,12 @@ class QueueReconciler:
             later.append(await self._start_or_stop(workload, *found))
             later.append(await drop_deactivated(self._context, workload, *found))
         return min((one for one in later if one is not None), default=None)
+
+    def _value_of_class(self, workload: StoredWorkload) -> int | None:
+        """What its WorkloadPriorityClass is worth now, for a Workload without a job of ours; else as it is stored."""
+        known = self._caches.workload_priorities.get(Key("", class_of(workload)))
+        is_copy = multikueue.is_copy(workload)  # the cluster that it comes from says
+        return known.value if known is not None and not is_copy else workload.spec.priority
 
     def _note_failed_nodes(self, draft: WorkloadDraft) -> None:
         """Name the nodes that failed under a gang with places in a topology; the plan finds others for its pods."""
