@@ -284,6 +284,14 @@ class ResourceFlavorSpec(Part):
             "!has(self.topologyName) || (has(self.nodeLabels) && self.nodeLabels.size() >= 1)",
             "at least one nodeLabel is required when topology is set",
         ),
+        *(
+            (
+                f"!has(oldSelf.topologyName) || (has(self.{name}) ? has(oldSelf.{name}) && self.{name} == oldSelf.{name}"
+                f" : !has(oldSelf.{name}))",
+                f"{name} {'is' if name == 'topologyName' else 'are'} immutable when topologyName is set",
+            )
+            for name in ("nodeLabels", "tolerations", "topologyName")
+        ),
     )
 
     node_labels: Annotated[dict[str, str], Rule(max_properties=8)] | None = None

@@ -239,3 +239,19 @@ async def test_levels_never_change(quiet: Cluster) -> None:
     await make(quiet, topology())
     with pytest.raises(Invalid, match="field is immutable"):
         await quiet.client.patch(kinds.TOPOLOGY, "racks", None, {"spec": topology("racks", HOST)["spec"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"nodeLabels": {"pool": "other"}}, "nodeLabels are"),
+        ({"nodeLabels": {"pool": "gpu", "zone": "a"}}, "nodeLabels are"),
+        ({"tolerations": [{"key": "reserved", "operator": "Exists"}]}, "tolerations are"),
+        ({"topologyName": None}, "topologyName is"),
+    ],
+)
+async def test_a_flavor_with_a_topology_keeps_what_places_depend_on(racks: Cluster, change: Json, field: str) -> None:
+    with pytest.raises(Invalid, match=f"{field} immutable when topologyName is set"):
+        await racks.client.patch(kinds.RESOURCE_FLAVOR, "default-flavor", None, {"spec": change})
+    taints = [{"key": "reserved", "effect": "NoSchedule"}]
+    await racks.client.patch(kinds.RESOURCE_FLAVOR, "default-flavor", None, {"spec": {"nodeTaints": taints}})
