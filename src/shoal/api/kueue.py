@@ -286,8 +286,8 @@ class ResourceFlavorSpec(Part):
         ),
         *(
             (
-                f"!has(oldSelf.topologyName) || (has(self.{name}) ? has(oldSelf.{name}) && self.{name} == oldSelf.{name}"
-                f" : !has(oldSelf.{name}))",
+                f"!has(oldSelf.topologyName) || (has(self.{name}) ?"
+                f" has(oldSelf.{name}) && self.{name} == oldSelf.{name} : !has(oldSelf.{name}))",
                 f"{name} {'is' if name == 'topologyName' else 'are'} immutable when topologyName is set",
             )
             for name in ("nodeLabels", "tolerations", "topologyName")
