@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
+from shoal.local.nodes.runtime import container as runtime_container
 from shoal.local.nodes.runtime import files, logs, loopback, memorywatch, process, raylife
 from shoal.local.nodes.runtime.container import ContainerRun
 from shoal.local.nodes.runtime.gate import StartGate
@@ -637,3 +639,32 @@ async def test_f121_a_link_is_not_followed_when_it_is_mounted_either(isolated: M
         assert "is a link" in state(run)["terminated"]["message"]
     finally:
         forget_changed_shim()
+
+
+def removes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def here(work: Any, *arguments: Any) -> Any:
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", here)
+
+
+@proven(without=removes_at_once)
+async def test_f711_the_files_of_an_ended_container_go_while_everything_else_goes_on(
+    one_machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F711: a container ends that has written a hundred thousand files, such as a runtime environment with packages.
+    Holds: they are removed beside the event loop: API server and controllers answer meanwhile."""
+    answered = threading.Event()
+    waited: list[bool] = []
+    removal = runtime_container.drop_files
+
+    def slow(run: Path) -> None:
+        waited.append(answered.wait(5.0))
+        removal(run)
+
+    monkeypatch.setattr(runtime_container, "drop_files", slow)
+    run = one_machine.start(pod("heap", "true"))
+    await until(lambda: "terminated" in state(run))
+    answered.set()
+    await until(lambda: run.finished.is_set())
+    assert waited == [True]

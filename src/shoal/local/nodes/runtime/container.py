@@ -171,9 +171,9 @@ class ContainerRun:
             await self.host.gate.enter(weight)
             self._gate_held = weight
         try:
+            await asyncio.to_thread(forget_old_runs, self.directory, self._run_number + 1)
             self._run_number += 1
             self.process = ContainerProcess(self.directory / str(self._run_number))
-            forget_old_runs(self.directory, self._run_number)
             try:
                 started = await self.process.start(plan)
             except OSError as error:  # a full disk, most likely
@@ -189,7 +189,7 @@ class ContainerRun:
                 return await self._watch(gated=weight)
             ended = await self.process.wait()
             self.process = None
-            self._note_end(ended)
+            await self._note_end(ended)
             return ended
         finally:
             self.leave_gate()
@@ -246,7 +246,7 @@ class ContainerRun:
             self._ray_retries += 1
         else:
             self._ray_retries = RAY_START_RETRIES + 1
-        self._note_end(ended, watching.over_memory)
+        await self._note_end(ended, watching.over_memory)
         return ended
 
     def _ready_when_started(self) -> bool:
@@ -270,7 +270,7 @@ class ContainerRun:
 
     # --- endings
 
-    def _note_end(self, ended: Ended, over_memory: bool = False) -> None:
+    async def _note_end(self, ended: Ended, over_memory: bool = False) -> None:
         group, reason = planning.group_name(self.address, self.name), "Error"
         if ended.error:
             reason = "StartError"
@@ -298,8 +298,8 @@ class ContainerRun:
             self.host.announce(self.pod, "Warning", "Failed", f"Error: {ended.error}")
         self.state = {"terminated": terminated}
         self.ready = self.started = False
-        drop_files(self.directory / str(self._run_number))
         self._changed()
+        await asyncio.to_thread(drop_files, self.directory / str(self._run_number))
 
     def _termination_message(self, ended: Ended) -> str:
         directory = self.directory / str(self._run_number)

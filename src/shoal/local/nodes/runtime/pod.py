@@ -324,7 +324,7 @@ class PodRun:
             if name in self._tasks and self._tasks[name] is not asyncio.current_task():
                 self._tasks[name].cancel()
         if not keep:
-            self._volumes.remove()
+            await asyncio.to_thread(self._volumes.remove)
             self.on_released()
 
     # --- its record on disk
