@@ -1,15 +1,16 @@
 """What it costs a hub to give queued jobs to other clusters: the engine's choice against all at once.
 
     python bench/clusters.py                     both dispatchers at 3, 20 and 100 members (some minutes)
-    python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once [--silent]
+    python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once [--silent] [--rate 10]
 
 Everything runs in one process: hub and members are API servers in memory. The hub has its real queues and its real
 controller of several clusters; a member has nodes, a queue and, in place of its own controllers, one task that admits
 every copy at once, so that what is measured is the hub. A MultiKueueConfig names at most 20 clusters: with 100 there
-are five queues, each with 20 members. One-pod Jobs are created as fast as the server takes them; a gang is released
-when its Job exists in a member. Prints one JSON line per run: gangs a second, submit to released, requests per gang on
-the hub and on all members together, CPU seconds per gang and resident memory. With `--silent` one member swallows all
-packets from the first submit on; gangs that were sent there are left out, and the others are to fare as without it.
+are five queues, each with 20 members. One-pod Jobs are created as fast as the server takes them, or `--rate` a second,
+so that a wait is one gang's own and not that of all before it; a gang is released when its Job exists in a member.
+Prints one JSON line per run: gangs a second, submit to released, requests per gang on the hub and on all members
+together, CPU seconds per gang and resident memory. With `--silent` one member swallows all packets from the first
+submit on; gangs that were sent there are left out, and the others are to fare as without it.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ RUNS = ((3, 300), (20, 300), (100, 300))
 PER_CONFIG = 20
 LOTS = {"cpu": "100000", "memory": "1000Ti"}
 LIMIT = 300.0
+SLOWEST = 0.3
+"""Seconds a gang may take of one run, beyond that."""
 
 
 class Counting:
@@ -167,7 +170,7 @@ async def make_queue(cluster: Cluster, name: str, checks: list[str]) -> None:
     await make(cluster, cluster_queue(name, quota=LOTS, checks=checks), local_queue(name, to=name))
 
 
-async def measure(count: int, members: int, dispatcher: str, silent: bool) -> None:
+async def measure(count: int, members: int, dispatcher: str, silent: bool, rate: float) -> None:
     names = [f"member-{at:03}" for at in range(members)]
     queues = {f"queue-{at}": names[at * PER_CONFIG : (at + 1) * PER_CONFIG] for at in range(-(-members // PER_CONFIG))}
     settings = ClusterSettings(dispatcher=DISPATCHERS[dispatcher], policy="spread", probe_seconds=30)
@@ -193,12 +196,12 @@ async def measure(count: int, members: int, dispatcher: str, silent: bool) -> No
             await hub.until(kinds.MULTIKUEUE_CLUSTER, name, lambda one: "True" in str(one.get("status")))
         if silent:
             bench.ways[names[0]].swallows = True
-        found = await rush(bench, count, list(queues), dispatcher)
+        found = await rush(bench, count, list(queues), dispatcher, rate)
         print(json.dumps({**found, "silent_members": int(silent)}), flush=True)
         os._exit(0)  # servers in memory leave nothing behind
 
 
-async def rush(bench: Bench, count: int, queues: list[str], dispatcher: str) -> dict[str, Any]:
+async def rush(bench: Bench, count: int, queues: list[str], dispatcher: str, rate: float) -> dict[str, Any]:
     bench.watch(count)
     for way in (bench.hub_way, *bench.ways.values()):
         way.requests.clear()
@@ -207,9 +210,11 @@ async def rush(bench: Bench, count: int, queues: list[str], dispatcher: str) -> 
     for at in range(count):
         job = sent_job(f"job-{at:05}", 1, cpu="1")
         job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queues[at % len(queues)]
+        if rate:
+            await asyncio.sleep(max(0.0, began + at / rate - time.monotonic()))
         submitted[job["metadata"]["name"]] = time.monotonic()
         await bench.hub.create(kinds.JOB, job)
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(LIMIT + SLOWEST * count):
         await bench.all_released.wait()
     lasted, used = time.monotonic() - began, time.process_time() - cpu
     waits = sorted(bench.released[name] - at for name, at in submitted.items() if name not in bench.swallowed)
@@ -238,15 +243,18 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=20)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--dispatcher", choices=list(DISPATCHERS), default="engine")
+    parser.add_argument("--rate", type=float, default=0.0, help="gangs a second; 0: as fast as the server takes them")
     parser.add_argument("--silent", action="store_true", help="one member swallows all packets")
     chosen = parser.parse_args()
     if chosen.what == "run":
-        asyncio.run(measure(chosen.count, chosen.members, chosen.dispatcher, chosen.silent))
+        asyncio.run(measure(chosen.count, chosen.members, chosen.dispatcher, chosen.silent, chosen.rate))
     for members, count in RUNS:
         for dispatcher in DISPATCHERS:
             flags = ["--members", str(members), "--count", str(count), "--dispatcher", dispatcher]
             subprocess.run([sys.executable, __file__, "run", *flags], check=True)
-    subprocess.run([sys.executable, __file__, "run", "--members", "20", "--count", "300", "--silent"], check=True)
+    for silent in ((), ("--silent",)):
+        flags = ["--members", "20", "--count", "300", "--rate", "5", *silent]
+        subprocess.run([sys.executable, __file__, "run", *flags], check=True)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,9 @@ def files() -> dict[str, str]:
         + _when(".Values.networkPolicy", _policy(made["NetworkPolicy"]))
         + _when(".Values.serviceMonitor", _monitor(made["ServiceMonitor"])),
         "templates/webhooks.yaml": MADE + _when(".Values.webhooks", _webhooks()),
-        "templates/visibility.yaml": MADE + _when(_VISIBLE, _visibility()),
+        "templates/visibility.yaml": MADE
+        + _when(_VISIBLE, _aggregated(visibility.objects))
+        + _when(f"{_VISIBLE} ({_CLUSTERS})", _aggregated(visibility.member_objects)),
         "templates/certificates.yaml": MADE + _when(f"and .Values.webhooks ({_ISSUED})", _certificates()),
         "templates/flow-control.yaml": MADE + _when(".Values.flowControl", _documents(flow_control(NAMESPACE))),
         "templates/before-removal.yaml": MADE + _before_removal(),
@@ -274,9 +276,9 @@ def _certificates() -> str:
     return _when("not .Values.certificateIssuer", _documents(authority)) + text
 
 
-def _visibility() -> str:
+def _aggregated(objects: Callable[[Values, str], list[Json]]) -> str:
     """Marked for cert-manager where that keeps the certificate."""
-    text = _documents(visibility.objects(Values(certificates="cert-manager"), NAMESPACE))
+    text = _documents(objects(Values(certificates="cert-manager"), NAMESPACE))
     mark = re.compile(r"^  annotations:\n    cert-manager.*\n", re.MULTILINE)
     return mark.sub(lambda found: _when(_ISSUED, found.group(), indent=2), text)
 

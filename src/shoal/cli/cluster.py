@@ -38,6 +38,7 @@ from shoal.kube.writes import Writes, contains
 from shoal.local import machine
 from shoal.local.apiserver import Server
 from shoal.local.apiserver.requests.route import Route
+from shoal.local.apiserver.server import PortsElsewhere
 from shoal.local.gateway_kinds import gateway_crds
 from shoal.local.home import DEFAULT_NODE, Home
 from shoal.local.images import ImageTable
@@ -377,7 +378,7 @@ async def run_clusters(writes: Writes, settings: ClusterSettings, places: HubPla
 
 async def read_member(
     places: HubPlaces, cluster: str, request: Request, route: Route | None
-) -> Response | AsyncIterator[bytes]:
+) -> Response | AsyncIterator[bytes] | PortsElsewhere:
     """What gangs of this cluster have in another one, for users that the API server let through."""
     from shoal.controllers.multicluster.reading import MemberObject, MemberReading, refusal
 

@@ -197,7 +197,11 @@ def why(member: str, output: str, kubeconfig: Path | None, context: str | None, 
 
 
 @command.command(epilog="\b\nExamples:\n  shoal cluster role | kubectl --context west apply -f -")
-def role() -> None:
+@click.option(
+    "--sessions", is_flag=True, help="Also what shoal session and kubectl port-forward at the hub need: ports of pods, "
+    "and Secrets, for the token of a Ray cluster."
+)  # fmt: skip
+def role(sessions: bool) -> None:
     """Print the roles that a member's credential needs: what a hub does there, and no more.
 
     The ClusterRole for all of it; the Role in Shoal's namespace is for gangs whose loss policy is move alone.
@@ -205,7 +209,7 @@ def role() -> None:
     from shoal.cli.installation import member_lease_rules, member_rules
 
     made = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "shoal-hub"}}
-    show.document({**made, "rules": member_rules()}, "yaml")
+    show.document({**made, "rules": member_rules(sessions=sessions)}, "yaml")
     click.echo("---")
     own = {"name": "shoal-hub", "namespace": NAMESPACE}
     show.document({**made, "kind": "Role", "metadata": own, "rules": member_lease_rules()}, "yaml")

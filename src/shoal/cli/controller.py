@@ -135,8 +135,8 @@ log = logging.getLogger("shoal")
 @click.option(
     "--visibility",
     is_flag=True,
-    help="Answer Kueue's visibility API (positions in queues), as `shoal install --visibility` sets it up; needs "
-    "--webhooks.",
+    help="Answer Kueue's visibility API (positions in queues) and, with the part clusters, requests about what runs in "
+    "members, as `shoal install --visibility` sets it up; needs --webhooks.",
 )
 @click.option(
     "--watch-namespace",
@@ -260,13 +260,8 @@ def command(
     if not kube_api_qps:
         kube_api_qps, kube_api_burst = of_kueue.qps, kube_api_burst or of_kueue.burst
     webhooks = webhooks or bool(webhook_url)
-    visible = None
-    if visibility:
-        if not webhooks or "queues" not in names:
-            raise click.UsageError("--visibility needs --webhooks and the controller queues")
-        from shoal.cli.visibility import Visibility
-
-        visible = Visibility("" if webhook_url else os.environ.get("POD_IP", ""))
+    if visibility and (not webhooks or "queues" not in names):
+        raise click.UsageError("--visibility needs --webhooks and the controller queues")
     health = HealthServer()
     of_ray = choices.ray_settings(os.environ, settings)
     readiness = Readiness(health)
@@ -285,6 +280,7 @@ def command(
         names = (*names, "clusters") if "clusters" not in names else names
         hub = structs.replace(hub, app_wrappers=hub.app_wrappers or agents.CONFIG)
     places = places_of(hub) if "clusters" in names else None
+    visible = _aggregated("" if webhook_url else os.environ.get("POD_IP", ""), places) if visibility else None
     parts = parts_named(names, wrappers, in_queues, of_ray, health, readiness, store, places, notices, visible)
     with flag("--watch-namespace"):
         choices.check_limits(watched, names)
@@ -340,6 +336,14 @@ def places_of(hub: ClusterSettings) -> HubPlaces:
     from shoal.controllers.multicluster import HubPlaces
 
     return HubPlaces(hub)
+
+
+def _aggregated(address: str, places: HubPlaces | None) -> Visibility:
+    """Positions in queues and, at a hub, what runs in other clusters."""
+    from shoal.cli.member_access import MemberAccess
+    from shoal.cli.visibility import Visibility
+
+    return Visibility(address, MemberAccess(places) if places is not None else None)
 
 
 async def _run(

@@ -52,7 +52,11 @@ from shoal.version import __version__
     type=click.Choice(["own", "cert-manager"]),
     help="Of the webhooks: kept by the controller, or by a cert-manager that is installed. Default: own.",
 )
-@click.option("--visibility", is_flag=True, help="Also Kueue's visibility API, as an aggregated API.")
+@click.option(
+    "--visibility",
+    is_flag=True,
+    help="Also Kueue's visibility API as an aggregated API and, with the part clusters, one for what runs in members.",
+)
 @click.option("--open-metrics", is_flag=True, help="As `shoal controller --open-metrics`.")
 @click.option("--crds-only", is_flag=True, help="Install only the CRDs; run `shoal controller` elsewhere.")
 @click.option(

@@ -229,18 +229,26 @@ def _hub_rules() -> list[Json]:
     ]
 
 
-def member_rules() -> list[Json]:
-    """What a hub does in a cluster that takes gangs from it, and no more."""
+def member_rules(*, sessions: bool = False) -> list[Json]:
+    """What a hub does in a cluster that takes gangs from it, and no more. `sessions`: forwarding ports of pods, too."""
     verbs = (*_READ, "create", "delete")
     return [
         _rule("", ["namespaces"], ("get",)),  # who it is, and which namespace takes whose gangs
         _rule("", ["nodes", "pods"], _READ),  # how much room there is; may be left out: then its queue alone judges
+        _rule("", ["pods/log"], ("get",)),  # told and kept at the hub; may be left out
+        _rule("", ["events", "services"], ("get", "list")),
+        *(_session_rules() if sessions else ()),
         _rule("mcad.ibm.com", ["appwrappers"], (*verbs, "patch")),
         _rule("workload.codeflare.dev", ["appwrappers"], ("patch",)),  # to release what was sent gated
         _rule(QUEUE_GROUP, ["workloads"], verbs),
         _rule(QUEUE_GROUP, ["localqueues", "clusterqueues"], _READ),  # how much quota is left; may be left out, too
         *(_rule(one.group, [one.plural], verbs) for one in _job_kinds()),
     ]
+
+
+def _session_rules() -> list[Json]:
+    """The dashboard and the client port of a Ray cluster there, and the token that lets into it."""
+    return [_rule("", ["pods/portforward"], ("get", "create")), _rule("", ["secrets"], ("get",))]
 
 
 def member_lease_rules() -> list[Json]:

@@ -13,7 +13,7 @@ from shoal.api import kinds
 from shoal.cli import show, telling
 from shoal.cli.reach import cluster_options, gang_argument, namespace_option, reach
 from shoal.errors import ShoalError
-from shoal.sdk import following, session
+from shoal.sdk import elsewhere, following, session
 from shoal.sdk.connecting import ClusterChoice
 from shoal.sdk.session import RaySession
 
@@ -32,7 +32,7 @@ def command(
     """Open a Ray cluster's dashboard and client port on this machine, logged in with its token, until Ctrl-C.
 
     A command after -- runs with RAY_ADDRESS and the token in its environment, and its exit code is returned. A gang
-    that waits is waited for. kubectl forwards the ports.
+    that waits is waited for. kubectl forwards the ports, through the hub where the gang runs in another cluster.
     """
     raise SystemExit(
         telling.run(_session(gang, words, namespace, (kubeconfig, context, name)), lambda: "session ended")
@@ -51,13 +51,15 @@ async def _session(gang: str, words: tuple[str, ...], namespace: str, where: tup
             if view.outcome.stage == "running":
                 break
             telling.change(view)
-        cluster = await session.ray_cluster(client, kind, obj)
-        async with session.opened(client, choice, cluster) as found:
+        at = await elsewhere.reading(client, kind, obj)
+        cluster = await session.ray_cluster(at.client, at.kind, at.obj)
+        async with session.opened(at.client, choice, cluster, at.path) as found:
             if words:
                 return await _run(words, found)
             _tell(found)
-            async for view in following.follow(client, kinds.RAY_CLUSTER, cluster):
-                if view.gone:
+            followed = (kind, obj) if at.cluster else (kinds.RAY_CLUSTER, cluster)  # other clusters are not watched
+            async for view in following.follow(client, *followed):
+                if view.gone or (at.cluster and view.outcome.stage != "running"):
                     break
     click.echo("the Ray cluster is gone", err=True)
     return 0

@@ -95,6 +95,7 @@ async def _remove(namespace: str, crds: bool, where: Where) -> None:
             service_monitor=True,
             page_url="https://page",
             visibility=True,
+            only=("appwrapper", "queues", "ray", "clusters"),
             certificates="cert-manager",
             namespaces=installed.namespaces,
         )

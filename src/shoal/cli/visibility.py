@@ -1,4 +1,4 @@
-"""Kueue's visibility API of an installed controller: an aggregated API that the leader answers.
+"""Aggregated APIs of an installed controller, which the leader answers: Kueue's visibility API, and the way to members.
 
 The server of the webhooks has its paths in every replica; the leader makes itself the one endpoint of the Service that
 the APIServices name, because only the leader knows the order of the queues. Callers are API servers, which say for
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from shoal.api import kinds
+from shoal.api import kinds, members_api
 from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.cli import member_access
 from shoal.cli.admission import ACCOUNT, PORT, VISIBILITY
 from shoal.cli.install_certificates import injected
 from shoal.cli.install_values import Values
 from shoal.cli.install_workload import labelled
+from shoal.cli.member_access import MemberAccess, refused
 from shoal.controllers.queues import visibility
 from shoal.kube import front_proxy
 from shoal.kube.admission_review import User
@@ -38,22 +40,26 @@ log = logging.getLogger("shoal")
 
 RBAC = "rbac.authorization.k8s.io/v1"
 API_SERVICES = tuple(f"{version}.{visibility.GROUP}" for version in visibility.VERSIONS)
+MEMBERS = "shoal-members"
+"""Role of those who may ask about other clusters: everybody that the API server knows."""
 RETRY = 30.0
 """Seconds after which a write that failed is tried again."""
-_REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 503: "ServiceUnavailable"}
 
 
 class Visibility:
     """Answers for the controller that `follow` names; 503 where there is none."""
 
-    api_services = API_SERVICES
-
-    def __init__(self, address: str = "") -> None:
-        """`address` of this replica, at which the API server reaches it; empty where a URL says it."""
-        self._address = address
+    def __init__(self, address: str = "", members: MemberAccess | None = None) -> None:
+        """`address` of this replica, at which the API server reaches it; empty where a URL says it. `members`: what is
+        told of other clusters."""
+        self._address, self._members = address, members
         self._client: Client | None = None
         self._proxies = FrontProxies()
         self._pending: PendingWorkloads | None = None
+
+    @property
+    def api_services(self) -> tuple[str, ...]:
+        return (*API_SERVICES, *((member_access.API_SERVICE,) if self._members is not None else ()))
 
     def follow(self, pending: PendingWorkloads | None) -> None:
         self._pending = pending
@@ -76,6 +82,8 @@ class Visibility:
             server.answer(root, self._discovery)
             for queue in ("clusterqueues/{name}", "namespaces/{namespace}/localqueues/{name}"):
                 server.answer(f"{root}/{queue}/{visibility.SUBRESOURCE}", self._of_queue)
+        if self._members is not None:
+            self._members.serve(client, server, self._user)
 
     async def announce(self, writes: Writes, namespace: str) -> None:
         """While this replica leads: it is the endpoint."""
@@ -97,13 +105,13 @@ class Visibility:
 
     async def _discovery(self, request: web.Request) -> web.Response:
         if self._user(request) is None:
-            return _refused(401, "ask the API server")
+            return refused(401, "ask the API server")
         return web.json_response(visibility.discovery(request.path.rstrip("/").rpartition("/")[2]))
 
     async def _of_queue(self, request: web.Request) -> web.Response:
         user = self._user(request)
         if user is None or self._client is None:
-            return _refused(401, "ask the API server")
+            return refused(401, "ask the API server")
         version = request.path.split("/")[3]
         namespace, name = request.match_info.get("namespace", ""), request.match_info["name"]
         plural = "localqueues" if namespace else "clusterqueues"
@@ -119,17 +127,17 @@ class Visibility:
         try:
             if not await front_proxy.may(self._client, user, asked):
                 what = f"{plural}/{visibility.SUBRESOURCE}.{visibility.GROUP}"
-                return _refused(403, f"user {user.username} may not get {what} {name!r}")
+                return refused(403, f"user {user.username} may not get {what} {name!r}")
         except KubeError as error:
-            return _refused(503, f"the API server does not review the rights of {user.username}: {error}")
+            return refused(503, f"the API server does not review the rights of {user.username}: {error}")
         if self._pending is None:
-            return _refused(503, "this replica does not lead; ask again")
+            return refused(503, "this replica does not lead; ask again")
         if namespace:
             found = self._pending.of_local_queue(Key(namespace, name), request.query)
         else:
             found = self._pending.of_cluster_queue(name, request.query)
         if found is None:
-            return _refused(404, f"{plural}.{visibility.GROUP} {name!r} not found")
+            return refused(404, f"{plural}.{visibility.GROUP} {name!r} not found")
         return web.json_response(visibility.summary(version, found))
 
     def _user(self, request: web.Request) -> User | None:
@@ -138,31 +146,47 @@ class Visibility:
         return self._proxies.user(certificate, request.headers)
 
 
-def _refused(code: int, message: str) -> web.Response:
-    told = {"message": message, "reason": _REASONS[code], "code": code}
-    return web.json_response(
-        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", **told}, status=code
-    )
-
-
 # --- what is installed for it
 
 
 def objects(values: Values, namespace: str, url: SplitResult | None = None) -> list[Json]:
     """In the order in which they are applied. `url`: of a controller outside the cluster."""
-    port = (url.port or 443) if url is not None else 443
     made = [_service(namespace, url), *_rights(namespace)]
-    for version, name in zip(visibility.VERSIONS, API_SERVICES, strict=True):
-        spec = {
-            "group": visibility.GROUP,
-            "version": version,
-            "groupPriorityMinimum": 100,
-            "versionPriority": 100 + visibility.VERSIONS.index(version),
-            "service": {"name": VISIBILITY, "namespace": namespace, "port": port},
-        }
-        one = {**labelled("apiregistration.k8s.io/v1", "APIService", name, None), "spec": spec}
-        made.append(injected(one, namespace) if values.certificates == "cert-manager" else one)
-    return made
+    made += [_api_service(values, namespace, url, name) for name in API_SERVICES]
+    return [*made, *(member_objects(values, namespace, url) if "clusters" in values.only else ())]
+
+
+def member_objects(values: Values, namespace: str, url: SplitResult | None = None) -> list[Json]:
+    """The way to members: every user may ask; what a user is told, the rights over the hub's own objects say."""
+    rule = {
+        "apiGroups": [members_api.GROUP],
+        "resources": [f"{members_api.PLURAL}/{members_api.PROXY}"],
+        "verbs": ["get", "create"],
+    }
+    group = RBAC.partition("/")[0]
+    everyone = {"kind": "Group", "apiGroup": group, "name": "system:authenticated"}
+    return [
+        {**labelled(RBAC, "ClusterRole", MEMBERS, None), "rules": [rule]},
+        {
+            **labelled(RBAC, "ClusterRoleBinding", MEMBERS, None),
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": MEMBERS},
+            "subjects": [everyone],
+        },
+        _api_service(values, namespace, url, member_access.API_SERVICE),
+    ]
+
+
+def _api_service(values: Values, namespace: str, url: SplitResult | None, name: str) -> Json:
+    version, _, group = name.partition(".")
+    spec = {
+        "group": group,
+        "version": version,
+        "groupPriorityMinimum": 100,
+        "versionPriority": 101 if name == API_SERVICES[-1] else 100,
+        "service": {"name": VISIBILITY, "namespace": namespace, "port": (url.port or 443) if url is not None else 443},
+    }
+    made = {**labelled("apiregistration.k8s.io/v1", "APIService", name, None), "spec": spec}
+    return injected(made, namespace) if values.certificates == "cert-manager" else made
 
 
 def _service(namespace: str, url: SplitResult | None) -> Json:
@@ -183,7 +207,7 @@ def _rights(namespace: str) -> list[Json]:
         "apiGroups": ["apiregistration.k8s.io"],
         "resources": ["apiservices"],
         "verbs": ["get", "patch"],
-        "resourceNames": list(API_SERVICES),
+        "resourceNames": [*API_SERVICES, member_access.API_SERVICE],
     }
     return [
         {**labelled(RBAC, "Role", VISIBILITY, namespace), "rules": rules},

@@ -75,6 +75,12 @@ class HttpTransport:
         """The token that requests carry now; empty for users of certificates."""
         return await self._token() if self._token is not None else ""
 
+    async def credential(self) -> tuple[ssl.SSLContext | None, str, dict[str, str]]:
+        """What another connection there needs: TLS, the name in its certificate where that differs, headers."""
+        token = await self.bearer()
+        own = {name: value for name, value in self._fixed_headers.items() if name != "host"}
+        return self._tls, self._server_name, {**own, **({"authorization": f"Bearer {token}"} if token else {})}
+
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         try:
             return await self._once(request, timeout)

@@ -88,7 +88,7 @@ class WebhookServer:
 
         self._app.router.add_post(path, answer)
 
-    def answer(self, path: str, handler: Callable[[web.Request], Awaitable[web.Response]]) -> None:
+    def answer(self, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
         """Answer GET requests at this path, for clients other than API servers."""
         self._app.router.add_get(path, handler)
 

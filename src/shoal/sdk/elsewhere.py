@@ -1,7 +1,8 @@
 """A gang that runs in another cluster, read through this one: its pods, its logs and what was told about them.
 
 The API server of a hub that `shoal up` serves answers below `/clusters/NAME` for its members, under the caller's rights
-at the hub. Any other API server knows no such path: then the caller is told how to read there.
+at the hub; any other API server below an aggregated API of Shoal's, where that is installed. Else the caller is told
+how to read there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from shoal.api import kinds
+from shoal.api import kinds, members_api
 from shoal.api.appwrapper_rules import wrapped_templates
 from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_MULTIKUEUE
@@ -23,11 +24,21 @@ from shoal.kube.transport import Request, Response, Stream, Transport
 from shoal.sdk import gangs, queued
 
 
-class ClusterTransport:
-    """Requests about one other cluster."""
+def own_path(cluster: str) -> str:
+    """Below it a hub of `shoal up` answers for this cluster."""
+    return f"/clusters/{cluster}"
 
-    def __init__(self, inner: Transport, cluster: str) -> None:
-        self._inner, self._prefix = inner, f"/clusters/{cluster}"
+
+def aggregated_path(cluster: str) -> str:
+    """Below it any other hub does."""
+    return f"/apis/{members_api.GROUP}/{members_api.VERSION}/{members_api.PLURAL}/{cluster}/{members_api.PROXY}"
+
+
+class ClusterTransport:
+    """Requests about one other cluster, below a path of this one's."""
+
+    def __init__(self, inner: Transport, cluster: str, prefix: str = "") -> None:
+        self._inner, self._prefix = inner, prefix or own_path(cluster)
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         return await self._inner.send(self._there(request), timeout=timeout)
@@ -64,6 +75,8 @@ class GangReading(msgspec.Struct, frozen=True):
     kind: Kind
     obj: Json
     cluster: str = ""
+    path: str = ""
+    """Below which this cluster's API server answers for that one."""
 
 
 async def reading(client: Client, kind: Kind, obj: Json) -> GangReading:
@@ -71,21 +84,31 @@ async def reading(client: Client, kind: Kind, obj: Json) -> GangReading:
     cluster = await cluster_of(client, kind, obj)
     if not cluster:
         return GangReading(client, kind, obj)
-    there = Client(ClusterTransport(client.transport, cluster), manager=client.manager, timeout=client.timeout)
+    path = await _path(client, cluster)
+    if not path:
+        raise ShoalError(
+            f"{kind.kind} {obj['metadata']['name']} runs in cluster {cluster}, and this API server cannot read there: "
+            "a hub of `shoal up` can, and one of `shoal install --visibility`; ask that cluster itself, with its own "
+            "kubeconfig"
+        )
+    there = Client(ClusterTransport(client.transport, cluster, path), manager=client.manager, timeout=client.timeout)
     candidates = [(kind, str(obj["metadata"]["name"])), *(_wrapped(obj) if gangs.is_wrapper(kind) else ())]
     for one, name in candidates:
         try:
             found: Json = await there.get(one, name, obj["metadata"]["namespace"])
         except NotFound:
             continue
-        return GangReading(there, one, found, cluster)
-    answer = await there.transport.send(Request(method="GET", path="/api"), timeout=client.timeout)
-    if answer.status == 404:
-        raise ShoalError(
-            f"{kind.kind} {obj['metadata']['name']} runs in cluster {cluster}, and this API server cannot read there: "
-            "only a hub of `shoal up` can; ask that cluster itself, with its own kubeconfig"
-        )
+        return GangReading(there, one, found, cluster, path)
     return GangReading(client, kind, obj)
+
+
+async def _path(client: Client, cluster: str) -> str:
+    """Below which this API server answers for that cluster; empty where it does not, or not for this user."""
+    for path in (own_path(cluster), aggregated_path(cluster)):
+        answer = await client.transport.send(Request(method="GET", path=f"{path}/api"), timeout=client.timeout)
+        if answer.status not in (403, 404):
+            return path
+    return ""
 
 
 def _wrapped(wrapper: Json) -> list[tuple[Kind, str]]:

@@ -85,15 +85,15 @@ async def token_of(client: Client, cluster: Json) -> str:
 
 
 @asynccontextmanager
-async def opened(client: Client, choice: ClusterChoice, cluster: Json) -> AsyncIterator[RaySession]:
-    """For as long as the block lasts."""
+async def opened(client: Client, choice: ClusterChoice, cluster: Json, path: str = "") -> AsyncIterator[RaySession]:
+    """For as long as the block lasts. `path`: below which the API server answers for the cluster that has it."""
     name, namespace = cluster["metadata"]["name"], cluster["metadata"]["namespace"]
     heads = [one for one in await logs.sources(client, kinds.RAY_CLUSTER, cluster, "head") if one.began]
     if not heads:
         raise ShoalError(f"the head of RayCluster {name} does not run")
     token = await token_of(client, cluster)
     async with (
-        _forwarded(_kubectl(choice, namespace, heads[-1].pod)) as ports,
+        _forwarded(_kubectl(choice, namespace, heads[-1].pod, path)) as ports,
         _front(f"http://127.0.0.1:{ports[DASHBOARD]}", token) as dashboard,
     ):
         with tempfile.TemporaryDirectory(prefix="shoal-session-") as folder:
@@ -109,7 +109,7 @@ async def opened(client: Client, choice: ClusterChoice, cluster: Json) -> AsyncI
             )
 
 
-def _kubectl(choice: ClusterChoice, namespace: str, pod: str) -> list[str]:
+def _kubectl(choice: ClusterChoice, namespace: str, pod: str, path: str) -> list[str]:
     program = shutil.which("kubectl")
     if program is None:
         raise ShoalError("kubectl is not on the PATH; it forwards the ports: https://kubernetes.io/docs/tasks/tools")
@@ -121,7 +121,18 @@ def _kubectl(choice: ClusterChoice, namespace: str, pod: str) -> list[str]:
     elif choice.kubeconfig is not None:
         words += ["--kubeconfig", str(choice.kubeconfig)]
     words += ["--context", choice.context] if choice.context and choice.name is None else []
+    words += ["--server", _server(choice) + path] if path else []
     return [*words, "--namespace", namespace, "port-forward", f"pod/{pod}", f":{DASHBOARD}", f":{RAY_CLIENT}"]
+
+
+def _server(choice: ClusterChoice) -> str:
+    """The address of the chosen cluster."""
+    from shoal.kube.kubeconfig import resolve
+    from shoal.local.home import Home
+
+    if choice.name is not None:
+        return resolve(Home(choice.name).kubeconfig).cluster.server
+    return resolve(choice.kubeconfig, choice.context).cluster.server
 
 
 @asynccontextmanager

@@ -27,6 +27,8 @@ QUEUES, WRAPPERS = QueueSettings(check_seconds=1.0), AppWrapperSettings(trust_un
 
 
 class MortalChooser(Mortal):
+    settings = SETTINGS
+
     async def lives(self) -> None:
         first = asyncio.ensure_future(self._hub(self.hub, self.connect))
         death = asyncio.ensure_future(self.hub.died.wait())
@@ -40,8 +42,8 @@ class MortalChooser(Mortal):
             first.cancel()
 
     async def _hub(self, transport: Transport, connect: object) -> None:
-        client, places = Client(transport), HubPlaces(SETTINGS)
-        clusters = ClusterController(client, SETTINGS, connect=connect, places=places)  # type: ignore[arg-type]
+        client, places = Client(transport), HubPlaces(self.settings)
+        clusters = ClusterController(client, self.settings, connect=connect, places=places)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(planned(client, WRAPPERS, queues=QUEUES, places=places).run())
             tasks.create_task(clusters.run())

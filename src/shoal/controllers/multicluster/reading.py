@@ -1,17 +1,20 @@
 """What users of the hub may see of their gangs in members: read for them, and nothing else that is there.
 
 The API server of the hub has asked whether the user may read that here; what is read there is what a copy of this hub
-is, made, or is told about: found by its marks and by what owns what. Reads only, never a watch.
+is, made, or is told about: found by its marks and by what owns what. Reads only, never a watch; and ports of such pods
+are forwarded.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Protocol
 
 import msgspec
 
+from shoal.api import ray_token
 from shoal.api.gang import GANG_UID
 from shoal.api.labels import KUEUE_MULTIKUEUE_ORIGIN
 from shoal.api.meta import Json
@@ -21,7 +24,9 @@ from shoal.controllers.multicluster.copies import marks
 from shoal.controllers.multicluster.member import Member
 from shoal.kube.errors import KubeError
 from shoal.kube.transport import Request, Response
+from shoal.kube.web_socket import relay, web_socket
 
+log = logging.getLogger(__name__)
 READABLE = frozenset(
     (
         ("", "pods"),
@@ -36,8 +41,11 @@ READABLE = frozenset(
         ("mcad.ibm.com", "appwrappers"),
     )
 )
+OF_PODS = ("log", "portforward")
 SECRETS = ("", "secrets")
 """By name alone: the token of a Ray cluster that a gang made."""
+FORWARD = "SPDY/3.1+portforward.k8s.io"
+"""How ports are forwarded over a WebSocket."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -49,6 +57,27 @@ class MemberObject(msgspec.Struct, frozen=True):
     namespace: str
     name: str = ""
     subresource: str = ""
+
+
+class MemberPorts:
+    """Ports of one pod of this hub's in a member. `secret`: the one in its namespace that lets into its Ray cluster, of
+    which the member adds the token by itself; empty where there is none."""
+
+    def __init__(self, member: Member, request: Request, pod: Json) -> None:
+        self._member, self._request = member, request
+        self.namespace = str(pod["metadata"]["namespace"])
+        self.secret = annotation(pod, ray_token.ANNOTATION)
+
+    async def forward(self, socket: Any) -> None:
+        """Until either side has ended."""
+        try:
+            async with web_socket(self._member.client.transport, self._request, FORWARD) as there:
+                await relay(socket, there)
+        except KubeError as error:
+            log.info("cluster %s: %s", self._member.name, error)
+
+
+Reading = Response | AsyncIterator[bytes] | MemberPorts
 
 
 class Usable(Protocol):
@@ -64,10 +93,9 @@ class MemberReading:
     def __init__(self, members: Usable) -> None:
         self._members = members
 
-    async def read(
-        self, cluster: str, request: Request, wanted: MemberObject | None
-    ) -> Response | AsyncIterator[bytes]:
-        """An answer as a member's API server gives it; bytes as they come for a log. `wanted` None: what it serves."""
+    async def read(self, cluster: str, request: Request, wanted: MemberObject | None) -> Reading:
+        """An answer as a member's API server gives it; bytes as they come for a log, ports to be forwarded. `wanted`
+        None: what it serves."""
         member = self._members.usable(cluster)
         if member is None:
             return refusal(503, "ServiceUnavailable", f"cluster {cluster}: {self._members.trouble(cluster)}")
@@ -78,18 +106,19 @@ class MemberReading:
         except KubeError as error:
             return refusal(502, "ServiceUnavailable", f"cluster {cluster}: {error}")
 
-    async def _object(self, member: Member, request: Request, wanted: MemberObject) -> Response | AsyncIterator[bytes]:
+    async def _object(self, member: Member, request: Request, wanted: MemberObject) -> Reading:
         named = (wanted.group, wanted.plural)
         readable = named in READABLE or (named == SECRETS and wanted.name)
-        if not readable or not wanted.namespace or wanted.subresource not in ("", "log"):
+        if not readable or not wanted.namespace or wanted.subresource not in ("", *OF_PODS):
             return refusal(403, "Forbidden", f"{wanted.plural} of other clusters are not read through this one")
         plain = Request(method="GET", path=request.path, query=request.query, headers={"accept": "application/json"})
-        if wanted.subresource == "log":
+        if wanted.subresource:
             path = request.path.rpartition("/")[0]
             found = await _get(member, Request(method="GET", path=path, headers=plain.headers))
-            if found.status != 200 or not self._belongs(member, _decoded(found)):
+            pod = _decoded(found)
+            if found.status != 200 or wanted.plural != "pods" or not self._belongs(member, pod):
                 return _missing(wanted)
-            return _stream(member, plain)
+            return _stream(member, plain) if wanted.subresource == "log" else MemberPorts(member, plain, pod)
         found = await _get(member, plain)
         if found.status != 200:
             return found

@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -55,11 +55,11 @@ from shoal.local.apiserver.primitives.status import (
 )
 from shoal.local.apiserver.requests import route as routes
 from shoal.local.apiserver.requests.body import MOST_BYTES
-from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, StreamAnswer, object_answer
+from shoal.local.apiserver.requests.call import JSON_HEADERS, Answer, Call, StreamAnswer, Upgrade, object_answer
 from shoal.local.apiserver.requests.hooks import HookCaller
 from shoal.local.apiserver.requests.route import RequestUser, Route
 from shoal.local.apiserver.storage.store import Durability, Storage, WriteFailed
-from shoal.local.apiserver.streams import terminals
+from shoal.local.apiserver.streams import portforward, terminals
 from shoal.local.apiserver.streams.portforward import Connect
 from shoal.local.apiserver.streams.terminals import Start
 from shoal.local.apiserver.upkeep import Upkeep
@@ -76,9 +76,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PUBLIC_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version", "/version/"))
+
+
+class PortsElsewhere(Protocol):
+    """Ports of a pod in another cluster, which adds the token of the Secret to requests for a Ray dashboard."""
+
+    namespace: str
+    secret: str
+
+    async def forward(self, socket: Any) -> None: ...
+
+
 OwnPath = Callable[[Request, RequestUser], Awaitable[Response]]
 OwnGroup = Callable[[Request, Route | None], Awaitable[Response]]
-OtherCluster = Callable[[str, Request, Route | None], Awaitable[Response | AsyncIterator[bytes]]]
+OtherCluster = Callable[[str, Request, Route | None], Awaitable[Response | AsyncIterator[bytes] | PortsElsewhere]]
 CLUSTERS = "/clusters/"
 """Below it and the name of another cluster, that one is read as if it stood here."""
 _WRITTEN_AS_OBJECT = frozenset(("status", "finalize", "ephemeralcontainers", "resize"))
@@ -321,16 +332,23 @@ class Server:
         return answer
 
     async def _elsewhere(self, request: Request, user: RequestUser, read: OtherCluster) -> Answer:
-        """The same rights as for the same request here; reads alone."""
+        """The same rights as for the same request here; reads alone, and ports that are forwarded."""
         cluster, slash, rest = request.path.removeprefix(CLUSTERS).partition("/")
         there = msgspec.structs.replace(request, path=slash + rest)
         route = routes.parse(there)
-        if request.method != "GET" or (route is not None and route.verb not in ("get", "list")):
+        forwards = route is not None and route.subresource == "portforward" and route.verb in ("get", "create")
+        if not forwards and (request.method != "GET" or (route is not None and route.verb not in ("get", "list"))):
             raise method_not_allowed()
         if route is not None:
             gate.authorize(self.authorizer, user, route, there)
         found = await read(cluster, there, route)
-        return found if isinstance(found, Response) else StreamAnswer(found, {"content-type": "text/plain"})
+        if isinstance(found, Response):
+            return found
+        if isinstance(found, AsyncIterator):
+            return StreamAnswer(found, {"content-type": "text/plain"})
+        if found.secret:
+            gate.require(self.authorizer, user, Action("get", "", "secrets", "", found.namespace, found.secret))
+        return Upgrade(found.forward, (portforward.PROTOCOL,))
 
     async def _dispatch(self, call: Call) -> Answer:
         route = call.route
