@@ -44,9 +44,8 @@ Tell = Callable[[GangView], None]
 
 async def sources(client: Client, kind: Kind, obj: Json, role: str = "") -> list[LogSource]:
     """Containers that hold the log of this role, oldest pod first; empty while there are none."""
-    if gangs.is_wrapper(kind):
-        inside = await wrapped(client, obj)
-        return await sources(client, *inside, role) if inside is not None else []
+    if gangs.is_wrapper(kind) and (inside := await wrapped(client, obj)) is not None:
+        return await sources(client, *inside, role)
     match kind.kind:
         case "RayJob":
             return await _of_ray_job(client, obj, role)

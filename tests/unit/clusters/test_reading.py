@@ -26,7 +26,7 @@ from tests.faults import proven
 from tests.unit.appwrapper.build import app_wrapper, dispatched
 from tests.unit.appwrapper.test_rights import WRAPPERS, as_user, grant
 from tests.unit.clusters.build import is_true, sent_job, town
-from tests.unit.clusters.wrappers import SENDING, SendingTown, sending_town
+from tests.unit.clusters.wrappers import SENDING, SendingTown, gang, sending_town
 from tests.unit.queues.build import complete, make, name_of, pods_of
 
 POD = {"kind": "Pod", "apiVersion": "v1"}
@@ -106,6 +106,16 @@ async def test_the_log_and_the_events_of_a_gang_in_a_member_are_read_at_the_hub(
         assert [one["metadata"]["name"] for one in await Client(direct).list(kinds.POD, "default")] == [name]
         text = b"".join([chunk async for chunk in Client(direct).logs(name, "default", follow=True)])
         assert text == said
+
+
+async def test_the_log_of_a_pod_that_is_wrapped_itself_is_read_in_both_clusters() -> None:
+    async with sending_town("a") as t:
+        await reads(t)
+        await t.hub.create(kinds.APP_WRAPPER, gang("plain", cpu="1"))
+        await t.hub.until(kinds.APP_WRAPPER, "plain", dispatched)
+        await run(t.members["a"], await t.members["a"].get(kinds.POD, "plain"))
+        for cluster in (t.members["a"], t.hub):
+            assert await log_of(cluster.client, "plain") == b"hello from plain\n"
 
 
 def asks_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
