@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.meta import Json
+from shoal.controllers.multicluster import turns
 from shoal.controllers.multicluster.members import Members
 from shoal.kube.bounded import BoundedTransport
 from shoal.kube.transport import Request, Response, Stream, Transport
@@ -19,6 +21,18 @@ from tests.unit.clusters.test_app_wrapper_faults import impatient
 from tests.unit.clusters.test_app_wrappers import says
 from tests.unit.clusters.test_losing import annotated, silent
 from tests.unit.clusters.wrappers import SENDING, gang, sending_town
+
+MORE_THAN_WORKERS = 80
+
+
+def only_in(cluster: str, wrapper: Json) -> Json:
+    wrapper["spec"]["schedulingSpec"] = {"clusterScheduling": {"clusters": [{"name": cluster}]}}
+    return wrapper
+
+
+def is_held(wrapper: Json) -> bool:
+    """It was given to a member, and a copy may be on its way."""
+    return "shoal.dev/elsewhere" in (wrapper["metadata"].get("finalizers") or ())
 
 
 class ReadLate:
@@ -99,3 +113,29 @@ async def test_f736_what_happened_while_a_member_was_silent_is_seen_once_it_answ
         await t.members["a"].until_gone(kinds.APP_WRAPPER, "train")
         t.wires["a"].mend()
         await t.hub.until(kinds.APP_WRAPPER, "train", says("its copy in cluster a is gone"))
+
+
+def takes_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LONG", 1000.0)
+    monkeypatch.setattr(turns, "MOST", 1000)
+    monkeypatch.setattr(turns.MemberTurns.__init__, "__defaults__", (1000,))
+    impatient(monkeypatch)
+
+
+@proven(without=takes_every_turn)
+async def test_f740_many_gangs_for_a_member_that_swallows_packets_leave_the_others_to_the_hub() -> None:
+    """F740: a member swallows packets, which is not noticed yet, and is given more AppWrappers than the hub looks at in
+    one moment. Holds: one that goes to another member starts there meanwhile."""
+    async with sending_town("a", "b", cpu="200") as t:
+        t.send(msgspec.structs.replace(SENDING, silent_seconds=600.0, request_seconds=600.0))
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, only_in("a", gang("first", cpu="1")))
+        await t.hub.until(kinds.APP_WRAPPER, "first", dispatched)
+        t.wires["a"].swallow()
+        for at in range(MORE_THAN_WORKERS):
+            await t.hub.create(kinds.APP_WRAPPER, only_in("a", gang(f"lost-{at}", cpu="1")))
+        await t.hub.until(kinds.APP_WRAPPER, f"lost-{MORE_THAN_WORKERS - 1}", is_held)
+        await t.hub.create(kinds.APP_WRAPPER, only_in("b", gang("well", cpu="1")))
+        await t.hub.until(kinds.APP_WRAPPER, "well", dispatched)
+        assert await t.where(kinds.POD, "well") == ["b"]
+        t.wires["a"].mend()

@@ -37,6 +37,7 @@ from shoal.controllers.multicluster.pulse import Pulse
 from shoal.controllers.multicluster.record import record_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.supply import MemberSupply
+from shoal.controllers.multicluster.turns import MemberTurns
 from shoal.controllers.multicluster.wrapper_copies import WrapperCopies, round_of
 from shoal.controllers.planning.caches import UNREADABLE
 from shoal.controllers.queues.checks.draft import Draft
@@ -98,6 +99,7 @@ class Member:
         self.client = Client(bounded, manager="shoal", timeout=settings.request_seconds)
         self.pulse = Pulse(name, self.client, settings, clock, changed, self._excess, bounded.end_watches)
         self.synced = False
+        self.turns = MemberTurns(name, clock)
         self._origin, self._hub, self._town, self._settings = origin, hub, town, settings
         self._heard, self._changed, self._clock = heard, changed, clock
         self._awaited = Awaited()

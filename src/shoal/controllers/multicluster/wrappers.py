@@ -264,13 +264,14 @@ class AppWrapperPlaces:
         try:
             if why := await self._hub.rights.refusal(kind, plain(wrapper)):
                 return Sent("refused", why)
-            await member.check_way(wrapper.metadata.namespace, self._settings.app_wrapper_namespaces)
-            if objects and member.bare is not None:
-                made = await member.bare.create(bare_gang(wrapper, epoch), objects)
-                return Sent("done" if made else "later")
-            if not copies.takes(kind):
-                return Sent("refused", f"it serves no {kind.kind} in {kind.api_version}")
-            return await self._create(copies, kind, wrapper, epoch, fenced=fence > 0)
+            async with member.turns.turn():
+                await member.check_way(wrapper.metadata.namespace, self._settings.app_wrapper_namespaces)
+                if objects and member.bare is not None:
+                    made = await member.bare.create(bare_gang(wrapper, epoch), objects)
+                    return Sent("done" if made else "later")
+                if not copies.takes(kind):
+                    return Sent("refused", f"it serves no {kind.kind} in {kind.api_version}")
+                return await self._create(copies, kind, wrapper, epoch, fenced=fence > 0)
         except (RefusedByMember, NotTaken, Invalid, Forbidden, BadRequest, NotFound) as error:
             return Sent("refused", str(error))
         except KubeError as error:
@@ -309,7 +310,8 @@ class AppWrapperPlaces:
             return False
         if names and member.bare is not None:
             try:
-                return await member.bare.release(bare_gang(wrapper, epoch), names)
+                async with member.turns.turn():
+                    return await member.bare.release(bare_gang(wrapper, epoch), names)
             except KubeError as error:
                 log.info("cluster %s: %s is not released yet: %s", cluster, key_of(wrapper), error)
                 return False
@@ -318,7 +320,8 @@ class AppWrapperPlaces:
             return False
         if is_gated(found):
             try:
-                await copies.release(kind, found)
+                async with member.turns.turn():
+                    await copies.release(kind, found)
             except Conflict:
                 await self._look_again(copies, kind, wrapper)
                 return False
@@ -346,7 +349,8 @@ class AppWrapperPlaces:
         found = copies.find(kind, key_of(wrapper))
         if found is None or not self._is_round(copies, found, wrapper, epoch):
             try:
-                found = await copies.look_up(kind, key_of(wrapper))
+                async with member.turns.turn():
+                    found = await copies.look_up(kind, key_of(wrapper))
             except KubeError as error:
                 return SentCopy("unknown", why=str(error))
         if found is None or not self._is_round(copies, found, wrapper, epoch):
@@ -359,7 +363,8 @@ class AppWrapperPlaces:
         if member.bare is None:
             return SentCopy("unknown", why="AppWrappers are not sent any more")
         try:
-            found = await member.bare.find(gang, names)
+            async with member.turns.turn():
+                found = await member.bare.find(gang, names)
         except KubeError as error:
             return SentCopy("unknown", why=str(error))
         pods = member.supply.pods.of_gang(gang.uid, self._clock.now()) if member.supply is not None else ()
@@ -398,14 +403,17 @@ class AppWrapperPlaces:
             return await self._members.remember_removal(cluster, wrapper.metadata.uid, epoch)
         if names and member.bare is not None:
             whole = not wrapper.metadata.deletion_timestamp
-            return await member.bare.remove(bare_gang(wrapper, epoch), names, whole=whole)
-        found = await copies.look_up(kind, key_of(wrapper))
+            async with member.turns.turn():
+                return await member.bare.remove(bare_gang(wrapper, epoch), names, whole=whole)
+        async with member.turns.turn():
+            found = await copies.look_up(kind, key_of(wrapper))
         if found is None or not copies.is_ours(found) or round_of(found)[0] != wrapper.metadata.uid:
             return True
         if found.status.state in ENDED and member.logs is not None:
             await member.logs.taken()
         if not found.metadata.deletion_timestamp:  # before it may start elsewhere, all that it wraps is gone, too
-            await copies.delete(kind, found, whole=not wrapper.metadata.deletion_timestamp and not is_gated(found))
+            async with member.turns.turn():
+                await copies.delete(kind, found, whole=not wrapper.metadata.deletion_timestamp and not is_gated(found))
         return False
 
     @staticmethod
