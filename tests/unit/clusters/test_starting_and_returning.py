@@ -11,8 +11,9 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.multicluster import turns
+from shoal.controllers.multicluster import members, turns
 from shoal.controllers.multicluster.members import Members
+from shoal.controllers.multicluster.record import Removal
 from shoal.kube.bounded import BoundedTransport
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.faults import proven
@@ -139,3 +140,33 @@ async def test_f740_many_gangs_for_a_member_that_swallows_packets_leave_the_othe
         await t.hub.until(kinds.APP_WRAPPER, "well", dispatched)
         assert await t.where(kinds.POD, "well") == ["b"]
         t.wires["a"].mend()
+
+
+def last_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_removal(removals: tuple[Removal, ...], one: Removal) -> tuple[Removal, ...]:
+        return (*(known for known in removals if known.workload != one.workload), one)
+
+    monkeypatch.setattr(members, "with_removal", with_removal)
+
+
+@proven(without=last_comes_last)
+async def test_f741_removals_that_are_owed_are_stored_once_however_often_their_gangs_are_looked_at() -> None:
+    """F741: two gangs are deleted whose member is lost, and the hub looks at each of them again whenever what is stored
+    with the member changes. Holds: it changes once for each, so that the looks come to an end."""
+    async with sending_town("a", "b") as t:
+        t.send()
+        await t.connected()
+        t.wires["a"].cut()
+        await silent(t.hub, "a")
+        known = t.places.placing.members
+        assert known is not None
+        for uid in ("one", "two"):
+            assert await known.remember_removal("a", uid, 1)
+        before = (await t.hub.get(kinds.MULTIKUEUE_CLUSTER, "a"))["metadata"]
+        for uid in ("one", "two"):
+            assert await known.remember_removal("a", uid, 1)
+        after = (await t.hub.get(kinds.MULTIKUEUE_CLUSTER, "a"))["metadata"]
+        assert after["resourceVersion"] == before["resourceVersion"]
+        assert await known.remember_removal("a", "one", 2)
+        told = (await t.hub.get(kinds.MULTIKUEUE_CLUSTER, "a"))["metadata"]["annotations"]["shoal.dev/removals"]
+        assert told == '[["one",2],["two",1]]'

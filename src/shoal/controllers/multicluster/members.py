@@ -197,7 +197,8 @@ class Members:
         more = with_removal(known, Removal(uid, epoch))
         if len(more) > MOST_REMOVALS:
             return False
-        await self._annotate(cluster, words.REMOVALS, stored_removals(more))
+        if more != known:
+            await self._annotate(cluster, words.REMOVALS, stored_removals(more))
         return True
 
     def sent_kinds(self, name: str) -> tuple[str, ...]:

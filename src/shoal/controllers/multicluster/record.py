@@ -99,9 +99,13 @@ def removals_of(cluster: Json) -> tuple[Removal, ...]:
 
 
 def with_removal(removals: tuple[Removal, ...], one: Removal) -> tuple[Removal, ...]:
-    kept = tuple(known for known in removals if known.workload != one.workload)
-    epoch = max([one.epoch, *(known.epoch for known in removals if known.workload == one.workload)])
-    return (*kept, Removal(one.workload, epoch))
+    """One that is known keeps its place: two gangs, looked at in turn, must not change what is stored in turn."""
+    if not any(known.workload == one.workload for known in removals):
+        return (*removals, one)
+    return tuple(
+        Removal(known.workload, max(known.epoch, one.epoch)) if known.workload == one.workload else known
+        for known in removals
+    )
 
 
 def stored_removals(removals: tuple[Removal, ...]) -> str | None:
