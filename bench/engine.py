@@ -1,9 +1,10 @@
 """What a decision costs, and how that grows. Run: `python bench/engine.py [--waiting 1000 100000] [--nodes 10000]`.
 
 Four worlds, each with `--waiting` gangs behind full nodes: AppWrappers in one line, AppWrappers below a quota tree of
-1,000 leaves, and workloads in 1,000 cluster queues (cohorts of 6) without preemption, and with it; a fifth on demand
-(`--worlds "queues shared by usage"`), with eight local queues to a cluster queue. One change is: a
-running gang ends, told and planned, whatever starts in its place included. Prints figures with ratios to a baseline
+1,000 leaves, and workloads in 1,000 cluster queues (cohorts of 6) without preemption, and with it; more on demand
+(`--worlds "queues shared by usage"`, with eight local queues to a cluster queue; `"queues with racks"`, gangs that ask
+for one rack; `"queues with elastic bids"`, 500 elastic gangs that run and bid for 1,000 pods). One change is: a running
+gang ends, told and planned, whatever starts in its place included. Prints figures with ratios to a baseline
 measured in the same run, so that a slow machine does not look like a slow engine. CPU time, not wall time.
 """
 
@@ -88,6 +89,8 @@ WORLDS: dict[str, Callable[[int, int], World]] = {
     "queues": partial(queues, preempting=False),
     "queues that preempt": partial(queues, preempting=True),
     "queues shared by usage": partial(queues, preempting=False, local_queues=8),
+    "queues with racks": partial(queues, preempting=False, racks=True),
+    "queues with elastic bids": partial(queues, preempting=False, bids=500),
 }
 
 

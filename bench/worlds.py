@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
+from shoal.api.kueue_names import POD_SET as KUEUE_POD_SET
+from shoal.api.labels import HOSTNAME
 from shoal.engine import Engine, EngineSettings
 from shoal.engine.engine import QueueFact
 from shoal.engine.kueue import (
@@ -19,21 +23,27 @@ from shoal.engine.kueue import (
     Terms,
     UsageSharing,
 )
+from shoal.engine.kueue.facts import TopologyFact
 from shoal.engine.model import (
+    DomainShare,
     Fact,
     Gang,
     Namespace,
     NodeFact,
     Plan,
+    PodFact,
     PodSet,
     PodSetAssignment,
     QuotaNode,
     QuotaSubtree,
     Seat,
+    TopologyPlacement,
 )
 
 NOW = 10**15
 QUEUES = 1_000
+POOLS = ("spot", "on-demand")
+RACK = "example.com/rack"
 FULL = {"cpu": 40_000, "memory": 120 * 2**30}
 """What a running gang takes: a node, about as much as one that waits asks for on average."""
 
@@ -138,14 +148,22 @@ def quota_tree(size: int, nodes: int) -> World:
     return World(Engine(EngineSettings(quota=True)), facts, [gang.key for gang in running], waiting)
 
 
-def queues(size: int, nodes: int, *, preempting: bool, local_queues: int = 1) -> World:
+def queues(
+    size: int, nodes: int, *, preempting: bool, local_queues: int = 1, racks: bool = False, bids: int = 0
+) -> World:
     """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by gangs that run. Where a
-    cluster queue has several local queues they share it by usage."""
+    cluster queue has several local queues they share it by usage. `racks`: gangs ask for one rack of 16 nodes, in a
+    topology of racks and hosts. `bids`: so many of those that run are elastic and would like two pods more."""
     sharing = UsageSharing(half_life=3600 * 10**6) if local_queues > 1 else None
     policy = Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority")
     share = {name: Limits(amount * nodes // QUEUES // 2) for name, amount in FULL.items()}
     group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", share), FlavorQuota("on-demand", share)))
-    facts: list[Fact | QueueFact] = [Namespace(name="default"), Flavor(name="spot"), Flavor(name="on-demand")]
+    facts: list[Fact | QueueFact] = [Namespace(name="default")]
+    facts += [
+        Flavor(name=name, labels={"pool": name} if racks else {}, topology="racks" if racks else "") for name in POOLS
+    ]
+    if racks:
+        facts.append(TopologyFact(name="racks", levels=(RACK, HOSTNAME)))
     facts += [Cohort(name=f"cohort-{index}") for index in range(QUEUES // 6 + 1)]
     for index in range(QUEUES):
         name = f"queue-{index}"
@@ -172,12 +190,15 @@ def queues(size: int, nodes: int, *, preempting: bool, local_queues: int = 1) ->
             queue=_local(number % QUEUES, number // QUEUES % local_queues),
             priority=10 if number % 4 == 0 else 0,
             created_at=number,
-            pod_sets=pod_sets(number // QUEUES * 7 + number),
+            pod_sets=tuple(
+                msgspec.structs.replace(one, topology_request={"required": RACK} if racks else {})
+                for one in pod_sets(number // QUEUES * 7 + number)
+            ),
         )
 
     running = []
     for index in range(nodes):
-        queue, flavor = f"queue-{index % QUEUES}", ("spot", "on-demand")[index // QUEUES % 2]
+        queue, flavor = f"queue-{index % QUEUES}", _pool(index)
         running.append(
             _running(
                 "Workload",
@@ -187,9 +208,17 @@ def queues(size: int, nodes: int, *, preempting: bool, local_queues: int = 1) ->
                 queue=_local(index % QUEUES, index // QUEUES % local_queues),
                 priority=10,
                 details={"kueue": Terms(cluster_queue=queue)},
+                elastic=index < bids,
+                racks=racks,
             )
         )
-    facts += [*cluster(nodes), *running, *(waiting(number) for number in range(size))]
+    facts += [
+        *_labelled(cluster(nodes), racks),
+        *running,
+        *(_pods(nodes) if racks else ()),
+        *_bids(bids),
+        *(waiting(number) for number in range(size)),
+    ]
     engine = Engine(EngineSettings(), KueueSettings(usage_sharing=sharing))
     return World(engine, facts, [gang.key for gang in running], waiting)
 
@@ -199,9 +228,46 @@ def _local(queue: int, part: int) -> str:
     return f"queue-{queue}-{part}" if part else f"queue-{queue}"
 
 
-def _running(kind: str, index: int, flavor: str = "", **more: object) -> Gang:
+def _pool(index: int) -> str:
+    return POOLS[index // QUEUES % 2]
+
+
+def _labelled(nodes: list[NodeFact], racks: bool) -> list[NodeFact]:
+    if not racks:
+        return nodes
+    return [
+        msgspec.structs.replace(node, labels={**node.labels, RACK: f"rack-{index // 16}", "pool": _pool(index)})
+        for index, node in enumerate(nodes)
+    ]
+
+
+def _pods(gangs: int) -> Iterable[PodFact]:
+    """What runs where a topology sent it."""
+    for index in range(gangs):
+        yield PodFact(
+            uid=f"pod{index}", name=f"pod{index}", namespace="default", gang=f"run{index}", pod_set="main",
+            node=f"node-{index:05d}", requests=FULL, phase="Running", by_topology=True, labels={KUEUE_POD_SET: "main"},
+        )  # fmt: skip
+
+
+def _bids(gangs: int) -> Iterable[PodFact]:
+    """Of each elastic gang the pod that it was admitted with, and two that wait behind its gate."""
+    for index in range(gangs):
+        common = {"namespace": "default", "gang": f"run{index}", "requests": FULL, "labels": {KUEUE_POD_SET: "main"}}
+        yield PodFact(uid=f"floor{index}", name=f"floor{index}", node=f"node-{index:05d}", **common)  # type: ignore[arg-type]
+        for number in range(2):
+            name = f"bid{index}-{number}"
+            yield PodFact(uid=name, name=name, gated=True, grows_since=1 + index, bids=True, **common)  # type: ignore[arg-type]
+
+
+def _running(kind: str, index: int, flavor: str = "", racks: bool = False, **more: object) -> Gang:
     flavors = dict.fromkeys(FULL, flavor) if flavor else {}
-    given = PodSetAssignment(name="main", count=1, nodes={f"node-{index:05d}": 1}, usage=FULL, flavors=flavors)
+    name = f"node-{index:05d}"
+    share = DomainShare((f"rack-{index // 16}", name), 1)
+    given = PodSetAssignment(
+        name="main", count=1, nodes={} if racks else {name: 1}, usage=FULL, flavors=flavors,
+        topology=TopologyPlacement((RACK, HOSTNAME), (share,)) if racks else None,
+    )  # fmt: skip
     return Gang(
         key=f"{kind}/default/run{index}",
         uid=f"run{index}",

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Flavor, FlavorQuota, Limits, LocalQueue, Preemption, ResourceGroup
+from shoal.engine.line import bids
 from shoal.engine.model import Gang, Plan
+from tests.faults import proven
 
 from .build import admitted, engine, gang, node, pod, pods
 
@@ -356,3 +358,27 @@ def test_quota_is_never_exceeded_whatever_happens(deeds, cpu, shared):
     else:
         raise AssertionError("it does not come to rest")
     assert all(isinstance(told.gang(f"Workload/default/{name}"), Gang) for name in ("ray", "yar"))
+
+
+def judges_each_time(patch):
+    patch.setattr(bids._Turns, "are_refused", lambda self, gang, name, split: False)
+
+
+@proven(without=judges_each_time)
+def test_f756_bids_are_judged_again_when_what_they_lack_may_be_there(monkeypatch):
+    """F756: many elastic gangs bid for more than there is, for days. Holds: a plan judges those whose quota or room may
+    be another, and no others; and each is granted when it can be."""
+    told = grown("more", cpu=3)
+    told.update(bid("refused"))
+    told.plan(3)
+    judged = []
+    judge = bids._judged
+    monkeypatch.setattr(bids, "_judged", lambda pod, *rest: (judged.append(pod.uid), judge(pod, *rest))[1])
+    told.update(node("other"))
+    assert granted(told.plan(4)) == [] and judged == [], "a node is not what it lacks"
+    told.update(bid("another", since=2))
+    told.plan(5)
+    assert judged == ["refused"], "a new one is told as well, and lacks the same"
+    for fact in queue(cpu=5):
+        told.update(fact)
+    assert granted(told.plan(6)) == ["another", "refused"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -12,7 +12,8 @@ from shoal.api.gang import LEAVES_FOR
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.queues import QueueSettings
+from shoal.controllers.planning.pods import SeenPod
+from shoal.controllers.queues import QueueSettings, elastic
 from shoal.controllers.queues.draining import Draining
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -27,10 +28,11 @@ DRAIN = "shoal.dev/drain-seconds"
 
 
 class FakeRay:
-    """Which workers are idle, and what it was told."""
+    """Which workers are idle, and what it was told. `late`: so often it does not know its workers yet."""
 
-    def __init__(self, *idle: str) -> None:
+    def __init__(self, *idle: str, late: int = 0) -> None:
         self.idle_pods = frozenset(idle)
+        self.late = late
         self.drained: dict[str, int] = {}
         self.heard = asyncio.Event()
 
@@ -39,6 +41,9 @@ class FakeRay:
 
     async def drain(self, cluster: Key, pods: Sequence[str], until: int) -> bool:
         assert cluster == Key("default", "ray")
+        if self.late:
+            self.late -= 1
+            return False
         self.drained |= dict.fromkeys(pods, until)
         self.heard.set()
         return True
@@ -98,6 +103,32 @@ async def test_f502_a_worker_that_has_to_leave_is_told_and_has_its_time(quiet: C
     await quiet.until(kinds.WORKLOAD, name_of(other), true("Admitted"))
     assert set(ray.drained) == {"more-0", "more-1"}
     assert not {"more-0", "more-1"} & set(await quiet.names(kinds.POD))
+
+
+def asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Draining.ask
+
+    async def once(self: Draining, uid: str, pods: Iterable[SeenPod], until: int) -> bool:
+        await ask(self, uid, pods, until)
+        return True
+
+    monkeypatch.setattr(Draining, "ask", once)
+
+
+@proven(without=asks_once)
+async def test_f754_ray_is_told_again_of_workers_that_its_dashboard_does_not_know_yet(
+    quiet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F754: a worker that joined Ray a moment ago has to leave, and the dashboard answers with what it knew before.
+    Holds: Ray is told once it knows the worker, within the time that the queue gives."""
+    monkeypatch.setattr(elastic, "RETRY_PAUSE", 0.2)
+    ray = FakeRay(late=2)
+    decide(quiet, ray)
+    await make(quiet, flavor(), patient(4), local_queue())
+    await grown(quiet)
+    (other,) = await make(quiet, job("other", 2))
+    await quiet.until(kinds.WORKLOAD, name_of(other), true("Admitted"))
+    assert set(ray.drained) == {"more-0", "more-1"}
 
 
 async def test_idle_workers_leave_before_busy_ones(quiet: Cluster) -> None:

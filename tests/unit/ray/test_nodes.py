@@ -82,14 +82,15 @@ def nodes(dashboard: Answering) -> DashboardNodes:
 
 async def test_ray_is_told_of_the_workers_by_their_node_ids_and_with_the_moment() -> None:
     dashboard = Answering(summary(**USED))
-    assert await nodes(dashboard).drain(Key("default", "ray"), ["ray-busy", "not-in-ray-yet"], 1_700_000_000_000_000)
+    told = await nodes(dashboard).drain(Key("default", "ray"), ["ray-busy", "not-in-ray-yet"], 1_700_000_000_000_000)
+    assert not told, "of the other it is told once it knows it"
     (_, path, _), (method, where, job) = dashboard.calls
-    assert (path, method, where) == ("/nodes?view=summary", "POST", "/api/jobs/")
+    assert (path, method, where) == ("/nodes?view=summary&nocache=1", "POST", "/api/jobs/")
     command = shlex.split(job["entrypoint"])
     assert command[:2] == ["python", "-c"] and command[3] == "1700000000000" and command[5:] == [NODES["busy"]]
     assert job["submission_id"].startswith("shoal-drain-")
     again = Answering(summary(**USED))
-    await nodes(again).drain(Key("default", "ray"), ["ray-busy"], 1_700_000_000_000_000)
+    assert await nodes(again).drain(Key("default", "ray"), ["ray-busy"], 1_700_000_000_000_000)
     assert again.calls[1][2] == job, "told twice is told once"
 
 

@@ -17,7 +17,7 @@ class RayNodes(Protocol):
 
     async def drain(self, cluster: Key, pods: Sequence[str], until: int) -> bool:
         """Tell Ray that these workers are taken at that moment (microseconds), so that nothing new starts there and
-        what runs can be saved. False: it did not hear it. Safe to repeat."""
+        what runs can be saved. False: it did not hear it of all. Safe to repeat."""
 
     async def close(self) -> None: ...
 

@@ -64,8 +64,9 @@ class Draining:
             return 0
         return parse_time(evicted.last_transition_time) + int(seconds * SECOND)
 
-    async def ask(self, uid: str, pods: Iterable[SeenPod], until: int) -> None:
-        """Tell Ray of workers of which it was not told yet that they go at this moment."""
+    async def ask(self, uid: str, pods: Iterable[SeenPod], until: int) -> bool:
+        """Tell Ray of workers of which it was not told yet that they go at this moment. False: it has to be told again,
+        as of workers that it does not know yet."""
         asked = self._asked.setdefault(uid, set())
         by_cluster: dict[Key, list[SeenPod]] = {}
         for pod in pods:
@@ -73,9 +74,13 @@ class Draining:
             if pod.metadata.uid not in asked and labels.get(RAY_NODE_TYPE) == "worker" and labels.get(RAY_CLUSTER_NAME):
                 key = Key(pod.metadata.namespace, labels[RAY_CLUSTER_NAME])
                 by_cluster.setdefault(key, []).append(pod)
+        heard = True
         for key, leaving in by_cluster.items():
             if await self.ray.drain(key, [pod.metadata.name for pod in leaving], until):
                 asked.update(pod.metadata.uid for pod in leaving)
+            else:
+                heard = False
+        return heard
 
     def forget(self, uid: str) -> None:
         self._asked.pop(uid, None)

@@ -127,7 +127,7 @@ class ElasticWorkers:
         return done
 
     async def _take(self) -> bool:
-        """Ray is told of marked workers; those whose time is over are deleted. False: one could not be."""
+        """Ray is told of marked workers; those whose time is over are deleted. False: of one it could not be."""
         now, done = self._context.clock.now(), True
         at_work: dict[tuple[str, int], list[SeenPod]] = {}
         for pod in list(self._marked.values()):
@@ -138,7 +138,7 @@ class ElasticWorkers:
             else:
                 done = False
         for (gang, until), pods in at_work.items():
-            await self._draining.ask(gang, pods, until)
+            done = await self._draining.ask(gang, pods, until) and done
         return done
 
     async def _idle_first(self, workload: Workload | None, decided: list[Shrink]) -> list[Shrink]:

@@ -42,6 +42,8 @@ for node in sys.argv[3:]:
 """
 """What `ray drain-node` does, for several nodes at once."""
 
+NODES = "/nodes?view=summary&nocache=1"
+"""Without the last part the dashboard answers with what it found when it was last asked, however long ago that was."""
 _UNUSED = re.compile(r"0(\.0+)?[A-Za-z]*/", re.ASCII)
 _NODE_ID = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
 
@@ -61,7 +63,7 @@ class DashboardNodes:
         target, known = found
         nodes = sorted(node for pod, node, _ in known if pod in pods)
         if not nodes:
-            return True  # Ray does not know them: nothing can be running there
+            return False  # not in Ray, or not as far as the dashboard knows yet
         milliseconds = str(until // 1000)
         digest = hashlib.sha256(" ".join((milliseconds, *nodes)).encode()).hexdigest()[:16]
         command = ["python", "-c", SCRIPT, milliseconds, WHY, *nodes]
@@ -71,8 +73,9 @@ class DashboardNodes:
         except DashboardError as error:
             log.warning("RayCluster %s was not told that workers leave: %s", cluster, error)
             return False
-        log.info("RayCluster %s is told that %s leave", cluster, ", ".join(sorted(pods)))
-        return True
+        told = [pod for pod, _, _ in known if pod in pods]
+        log.info("RayCluster %s is told that %s leave", cluster, ", ".join(sorted(told)))
+        return len(told) == len(set(pods))
 
     async def close(self) -> None:
         await self._dashboard.close()
@@ -83,7 +86,7 @@ class DashboardNodes:
             target = await self._target(key)
             if target is None:
                 return None
-            code, body = await self._dashboard.call("GET", target, "/nodes?view=summary")
+            code, body = await self._dashboard.call("GET", target, NODES)
         except (DashboardError, KubeError) as error:
             log.warning("RayCluster %s does not say how its workers do: %s", key, error)
             return None

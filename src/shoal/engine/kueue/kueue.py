@@ -111,6 +111,17 @@ class Kueue:
         for name in sorted(freed & self.state.records.keys()):
             self.register.freed(name)
 
+    def quota_turn(self, key: str) -> object:
+        """Another one whenever what pods of this gang's LocalQueue lack of quota may be something else."""
+        member = self.members.get(key)
+        record = self.state.records.get(member.queue) if member is not None else None
+        if member is None or record is None:
+            return None
+        state, root = self.state, record.node.root()
+        local = state.local_queues.get((member.gang.namespace, member.gang.queue))
+        stopped = bool(record.inactive) or (local is not None and local.stopped)
+        return root.generation, tuple(state.rooms_in(root)) if state.rooms else (), stopped
+
     def growth(self, key: str, pod_set: str) -> tuple[Usage, tuple[Shortfall, ...]]:
         """What one more pod of this gang, which holds quota, would be charged, and what quota lacks for it."""
         member = self.members.get(key)

@@ -10,10 +10,13 @@ import msgspec
 
 from shoal.engine.line.queues import Queues
 from shoal.engine.line.state import LineState
-from shoal.engine.line.surplus import surplus_uid
+from shoal.engine.line.surplus import RefusedGrowth, Split, surplus_uid
 from shoal.engine.model import Gang, Grow, PodFact, Shortfall
 from shoal.engine.nodes.fit import Placement
 from shoal.engine.nodes.supply import find_room
+
+NODES = "nodes"
+"""Where room is missing."""
 
 
 class Bids(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +42,14 @@ def bids_of(state: LineState, uid: str) -> Bids | None:
 def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
     """What is to be said of bids, by priority and age; of those that were held before only what is new."""
     bids = []
-    for uid, name, pod in state.surplus.waiting_pods():
+    turns = _Turns(state, queues)
+    for uid, sets in state.surplus.splits.items():
         gang = state.by_uid(uid)
-        if gang.state == "admitted":
-            fact = state.ledger.pods[pod]
-            bids.append((-gang.priority, fact.grows_since, fact.name, pod, name, gang))
+        for name, split in sets.items() if gang.state == "admitted" else ():
+            if split.bids and not turns.are_refused(gang, name, split):
+                for pod in split.bids:
+                    fact = state.ledger.pods[pod]
+                    bids.append((-gang.priority, fact.grows_since, fact.name, pod, name, gang))
     found: list[Grow] = []
     refused: dict[tuple[str, str], tuple[Shortfall, ...]] = {}
     for _, _, _, pod, name, gang in sorted(bids, key=lambda one: one[:4]):
@@ -56,7 +62,44 @@ def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
             found.append(Grow(pod=pod, gang=gang.key, uid=gang.uid, shortfalls=missing))
         if missing:
             state.held_growth[pod] = missing
+    turns.remember(refused)
     return tuple(found)
+
+
+class _Turns:
+    """Which bids need not be judged again: what they lacked is as it was. Elastic gangs may bid for years."""
+
+    def __init__(self, state: LineState, queues: Queues) -> None:
+        self._state = state
+        self._queues = queues
+        self._known: dict[tuple[str, str], object] = {}
+
+    def are_refused(self, gang: Gang, name: str, split: Split) -> bool:
+        known = self._state.refused_growth.get((gang.uid, name))
+        return (
+            known is not None
+            and known.split is split
+            and known.gang is gang
+            and known.turn == self._turn(gang, known.missing)
+        )
+
+    def remember(self, refused: dict[tuple[str, str], tuple[Shortfall, ...]]) -> None:
+        """What was granted meanwhile has changed the turn of others: they are judged once more."""
+        self._known.clear()
+        there, book = self._state.surplus.splits, self._state.refused_growth
+        if len(book) > 2 * len(there):
+            for gone in [one for one in book if one[0] not in there]:
+                del book[gone]
+        for (uid, name), missing in refused.items():
+            gang = self._state.by_uid(uid)
+            book[uid, name] = RefusedGrowth(gang, there[uid][name], self._turn(gang, missing), missing)
+
+    def _turn(self, gang: Gang, missing: tuple[Shortfall, ...]) -> object:
+        """Another one whenever quota that this gang could have, or room where that is missing, may be free."""
+        at = (gang.namespace, gang.queue)
+        if at not in self._known:
+            self._known[at] = self._queues.kueue.quota_turn(gang.key)
+        return self._known[at], self._state.ledger.given_back if missing[0].place == NODES else 0
 
 
 def _judged(pod: PodFact, name: str, gang: Gang, state: LineState, queues: Queues, now: int) -> tuple[Shortfall, ...]:

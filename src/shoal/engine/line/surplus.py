@@ -8,13 +8,13 @@ were it before.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from shoal.api.kueue_names import POD_SET
-from shoal.engine.model import Gang, PodFact, PodSet, PodSetAssignment, Shrink
+from shoal.engine.model import Gang, PodFact, PodSet, PodSetAssignment, Shortfall, Shrink
 from shoal.engine.nodes.to_come import pod_set_index
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ def set_name(gang: Gang, pod: PodFact) -> str:
         return named
     index = pod_set_index(gang.pod_sets, pod)
     return gang.pod_sets[index].name if index is not None else ""
+
+
+class RefusedGrowth(msgspec.Struct, frozen=True):
+    """What the bids of one pod set lacked: of this gang and these pods, in this turn of quota and room."""
+
+    gang: Gang
+    split: Split
+    turn: object
+    missing: tuple[Shortfall, ...]
 
 
 class Surplus:
@@ -284,13 +293,6 @@ class Surplus:
         self._stale.add(owner)
         self.settle(state)
         return True
-
-    def waiting_pods(self) -> Iterator[tuple[str, str, str]]:
-        """UID of each elastic gang with bids, name of the pod set, and UID of the pod."""
-        for uid, sets in self.splits.items():
-            for name, found in sets.items():
-                for pod in found.bids:
-                    yield uid, name, pod
 
 
 def set_of(fact: PodFact) -> str:

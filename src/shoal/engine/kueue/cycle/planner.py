@@ -58,6 +58,7 @@ class QueuePlanner:
         for _ in range(MOST_CYCLES):
             if self.state.surplus.fillers or self.state.surplus.turned:
                 turns += self.backfill.take_turns()
+            self.register.call_for_places()  # a gang that had its quota since this very plan gave places back
             heads = self.heads.heads()
             if not heads and (not first or not self.state.needing_places):
                 break
@@ -135,6 +136,7 @@ class QueuePlanner:
             if entry.admitted:
                 continue
             record, member = entry.record, entry.member
+            record.lacks_places = True
             known = None
             if state.rules.indexes and entry.assignment is not None:
                 known = record.waits_for(member, state.flavors, state.settings)

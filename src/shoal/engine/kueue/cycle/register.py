@@ -50,6 +50,8 @@ class Register:
         """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
         self._all_woken = False
+        self._places_moved = False
+        """Places in topologies are not what they were when those that lack them were last called."""
         """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
 
     @property
@@ -362,11 +364,20 @@ class Register:
     def places_changed(self, news: bool) -> None:
         """Nodes, or pods on them, are not what they were: gangs that found no places in a topology may now, whatever
         queue they wait in."""
-        if not news:
+        if news:
+            self.state.outside_change()
+            self._places_moved = True
+
+    def call_for_places(self) -> None:
+        """Before heads are asked for: once for all that moved. Quota is indexed and places are not, so only queues of
+        which a gang was looked at in vain since the last call can have one that lacks nothing else."""
+        if not self._places_moved:
             return
-        self.state.outside_change()
+        self._places_moved = False
+        everyone = not self.state.rules.indexes
         for record in self.state.records.values():
-            if not self.state.topologies.flavors.isdisjoint(record.flavors):
+            if (record.lacks_places or everyone) and not self.state.topologies.flavors.isdisjoint(record.flavors):
+                record.lacks_places = False
                 record.freed += 1
                 self.heads.freed(record.node)
                 self.state.forest.bump(record.node)
@@ -432,6 +443,7 @@ class Register:
         if self._all_woken:
             self._all_woken = False
             self.heads.changed()
+        self.call_for_places()
         if self.state.rules.leads_awaited and self.state.awaited:
             self._lead()
         while self._sleepers and self._sleepers[0][0] <= self.now:

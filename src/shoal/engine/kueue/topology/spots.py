@@ -101,10 +101,10 @@ class NodeFilter:
         self.preferred = _preferred_terms(pods.affinity) if by_score else ()
 
     def admits(self, node: NodeFact, excluded: Exclusions) -> bool:
-        taint = untolerated(self.tolerations, node.taints)
+        taint = untolerated(self.tolerations, node.taints) if node.taints else None
         if taint is not None:
             excluded.taint(taint)
-        elif any(node.labels.get(key) != value for key, value in self.selector.items()):
+        elif self.selector and any(node.labels.get(key) != value for key, value in self.selector.items()):
             excluded.selector()
         elif self.terms is not None and not any(term.matches(node.name, node.labels) for term in self.terms):
             excluded.affinity()
@@ -113,6 +113,8 @@ class NodeFilter:
         return False
 
     def score(self, node: NodeFact) -> int:
+        if not self.preferred:
+            return 0
         return sum(weight for weight, term in self.preferred if term.matches(node.name, node.labels))
 
 
@@ -171,11 +173,12 @@ class RoomCount:
         spot.pods, short = fitting(self.pods, free)
         if not spot.pods:
             self.excluded.resource(short)
+        spot.pods_with_leader = spot.pods
         if self.leader is not None and fitting(self.leader, free)[0] > 0:
             spot.leaders = 1
             for resource, amount in self.leader.items():
                 free[resource] = free.get(resource, 0) - amount
-        spot.pods_with_leader = fitting(self.pods, free)[0]
+            spot.pods_with_leader = fitting(self.pods, free)[0]
 
     def sum_up(self, spot: Spot, level: int) -> None:
         """What fits in a domain, from what fits in those below it. Groups within it are whole."""
@@ -199,9 +202,12 @@ class RoomCount:
 
 
 def fitting(each: Amounts, free: Amounts) -> tuple[int, str]:
-    """How many such pods fit, and the resource that fits the fewest."""
-    return min((_times(amount, free.get(resource, 0)), resource) for resource, amount in each.items())
-
-
-def _times(amount: int, free: int) -> int:
-    return UNBOUNDED if amount <= 0 else max(0, min(free // amount, UNBOUNDED))
+    """How many such pods fit, and the resource that fits the fewest. Asked of every node for each gang."""
+    most, short = UNBOUNDED + 1, ""
+    for resource, amount in each.items():
+        times = free.get(resource, 0) // amount if amount > 0 else UNBOUNDED
+        if times <= most:
+            times = 0 if times < 0 else times if times < UNBOUNDED else UNBOUNDED
+            if times < most or resource < short:
+                most, short = times, resource
+    return most, short

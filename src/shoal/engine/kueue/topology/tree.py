@@ -56,10 +56,10 @@ class Leaf:
     def free(self, assumed: Mapping[Values, Amounts], empty: bool) -> Amounts:
         """What is left; `empty`: as if no placed gang were there."""
         found = dict(self.capacity)
-        parts = [*self.taken, assumed.get(self.key) or {}, *([] if empty else [self.used])]
-        for part in parts:
-            for resource, amount in part.items():
-                found[resource] = found.get(resource, 0) - amount
+        for part in (*self.taken, assumed.get(self.key), None if empty else self.used):
+            if part:
+                for resource, amount in part.items():
+                    found[resource] = found.get(resource, 0) - amount
         return found
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.api.labels import HOSTNAME
 from shoal.engine.kueue import Flavor, FlavorQuota, LocalQueue, ResourceGroup, Terms, TopologyFact
+from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.topology.ledger import TopologyLedger
@@ -101,3 +102,26 @@ def test_f263_places_that_become_free_are_heard_of_in_every_queue_that_shares_th
     assert why is not None and 'topology "racks" doesn\'t allow to fit any of 2 pod(s)' in why.message
     both.finish("one")
     assert placed_on(both.plan()) == {"two": {"x1": 2}}
+
+
+def calls_everyone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueRecord, "lacks_places", property(lambda self: True, lambda self, value: None))
+
+
+@proven(without=calls_everyone)
+def test_f755_a_node_that_changes_calls_only_queues_in_which_a_gang_was_looked_at_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F755: pods come and go on nodes of a topology that very many queues share. Holds: what that costs does not grow
+    with queues in which no gang lacks a place; one that does is tried again."""
+    names = [f"q{index}" for index in range(20)]
+    told = world(*names, nodes={"x1": "x"})
+    told.tell(racked("large", "q0", 4), *(racked(f"broke-{name}", name, 200) for name in names[1:]))
+    assert placed_on(told.plan()) == {}
+    called: list[str] = []
+    heads = told.kueue.register.heads
+    freed = heads.freed
+    monkeypatch.setattr(heads, "freed", lambda node: (called.append(node.name), freed(node)))
+    told.tell(node("x2", 2, {RACK: "x"}))
+    assert placed_on(told.plan()) == {"large": {"x1": 2, "x2": 2}}
+    assert set(called) == {"q0"}
