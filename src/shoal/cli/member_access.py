@@ -46,7 +46,7 @@ class MemberAccess:
         self._client, self._user_of = client, user_of
         server.answer(ROOT, self._discovery)
         path = f"{ROOT}/{members_api.PLURAL}/{{name}}/{members_api.PROXY}"
-        server.answer(path + "/{path:.*}", self._answer)
+        server.answer(path + "/{path:.*}", self._answer, posts=True)  # kubectl's second try, which is told why
 
     async def _discovery(self, request: web.Request) -> web.StreamResponse:
         if self._user_of(request) is None:
@@ -60,7 +60,7 @@ class MemberAccess:
         asked = Request(method="GET", path=f"/{request.match_info['path']}", query=dict(request.query))
         route = routes.parse(asked)
         forwards = route is not None and route.subresource == "portforward"
-        if route is not None and not forwards and route.verb not in ("get", "list"):
+        if not forwards and (request.method != "GET" or (route is not None and route.verb not in ("get", "list"))):
             return refused(405, "other clusters are read through this one, and nothing else")
         try:
             if route is not None and (why := await self._refusal(user, _attributes(route, forwards))):

@@ -88,9 +88,13 @@ class WebhookServer:
 
         self._app.router.add_post(path, answer)
 
-    def answer(self, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
-        """Answer GET requests at this path, for clients other than API servers."""
+    def answer(
+        self, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]], *, posts: bool = False
+    ) -> None:
+        """Answer GET requests at this path, for clients other than API servers; `posts`: POST requests, too."""
         self._app.router.add_get(path, handler)
+        if posts:
+            self._app.router.add_post(path, handler)
 
     def trust(self, add: Callable[[ssl.SSLContext], None]) -> None:
         """Let callers show certificates of an authority that `add` names, before the start."""

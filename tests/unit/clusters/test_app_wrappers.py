@@ -11,6 +11,7 @@ from shoal.api.meta import Json
 from tests.unit.appwrapper.build import dispatched, has_state, job, set_pod
 from tests.unit.appwrapper.test_faults_races import labelled, plant
 from tests.unit.appwrapper.test_life import completing, finish_job, pod_of
+from tests.unit.clusters.build import config
 from tests.unit.clusters.wrappers import SENDING, gang, sending_town
 
 NO_CLUSTER = "Cannot find a cluster with enough resources to dispatch AppWrapper."
@@ -137,3 +138,17 @@ async def test_a_member_that_does_not_start_it_in_time_loses_it_to_the_next() ->
         await t.hub.until(kinds.APP_WRAPPER, "train", dispatched)
         await t.members["a"].until_gone(kinds.APP_WRAPPER, "train")
         assert await t.where(kinds.APP_WRAPPER, "train") == ["b"]
+
+
+async def test_clusters_of_several_configs_take_app_wrappers() -> None:
+    async with sending_town("a", "b") as t:
+        await t.hub.client.patch(kinds.MULTIKUEUE_CONFIG, "everywhere", None, {"spec": {"clusters": ["a"]}})
+        t.send(msgspec.structs.replace(SENDING, app_wrappers="everywhere,more"))
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, gang("one"))
+        await t.hub.until(kinds.APP_WRAPPER, "one", says("there is no MultiKueueConfig more"))
+        await t.hub.create(kinds.MULTIKUEUE_CONFIG, config("b", "a", name="more"))
+        await t.hub.until(kinds.APP_WRAPPER, "one", dispatched)
+        await t.hub.create(kinds.APP_WRAPPER, gang("two"))
+        await t.hub.until(kinds.APP_WRAPPER, "two", dispatched)
+        assert (await t.where(kinds.APP_WRAPPER, "one"), await t.where(kinds.APP_WRAPPER, "two")) == (["a"], ["b"])

@@ -35,8 +35,10 @@ class Paths:
     def __init__(self) -> None:
         self.app = web.Application()
 
-    def answer(self, path: str, handler: Any) -> None:
+    def answer(self, path: str, handler: Any, *, posts: bool = False) -> None:
         self.app.router.add_get(path, handler)
+        if posts:
+            self.app.router.add_post(path, handler)
 
 
 def user_of(request: web.Request) -> User | None:
@@ -82,6 +84,11 @@ async def test_f739_an_installed_hub_tells_of_members_under_the_users_own_rights
             assert (await ask(server, "/clusters/a/proxy/api/v1/namespaces/default/secrets", "eve"))[0] == 403
             assert (await ask(server, "/clusters/a/proxy/api/v1/nodes", "admin"))[0] == 403
             assert (await ask(server, "/clusters/z/proxy/api", "eve"))[0] == 503
+            async with aiohttp.ClientSession() as session:
+                for what, code in ((f"/{pod}/portforward", 403), ("", 405)):
+                    address = server.make_url(f"{ROOT}/clusters/a/proxy/api/v1/namespaces/default/pods{what}")
+                    async with session.post(address, headers={WHO: "bob"}) as answer:
+                        assert answer.status == code
             status, told = await ask(server, "", "eve")
             assert status == 200 and "clusters/proxy" in told
 

@@ -21,7 +21,7 @@ from shoal.controllers.multicluster.abandoned import abandoned
 from shoal.controllers.multicluster.credentials import connect as connect_by_kubeconfig
 from shoal.controllers.multicluster.dispatcher import Dispatcher
 from shoal.controllers.multicluster.hub import Hub, secret_name
-from shoal.controllers.multicluster.members import Connect, Members
+from shoal.controllers.multicluster.members import IDENTITY, Connect, Members
 from shoal.controllers.multicluster.places import HubPlaces
 from shoal.controllers.multicluster.pulse import SYSTEM
 from shoal.controllers.multicluster.record import record_of
@@ -58,7 +58,9 @@ class ClusterController:
         self._client = client
         self._recorder = Recorder(client, "shoal", clock=self.clock)
         self._writer = (writes or Writes(client, clock=self.clock)).writer("clusters")
-        self.clusters: Cache[Json] = Cache(client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock)
+        self.clusters: Cache[Json] = Cache(
+            client, kinds.MULTIKUEUE_CLUSTER, dict, clock=self.clock, indexes={IDENTITY: _identity}
+        )
         self.hub = Hub(client, self.settings, self.clock)
         places = places or HubPlaces(self.settings, self.clock)
         self._placing = places.placing
@@ -221,6 +223,10 @@ class ClusterController:
             except NotFound:
                 return
             self.hub.checks.note_write(made)
+
+
+def _identity(cluster: Json) -> tuple[str, ...]:
+    return (annotation(cluster, words.IDENTITY),)
 
 
 def _active(cluster: Json | None) -> bool:

@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 Connect = Callable[[bytes, str], Transport]
 RESTART_PAUSE = 1.0
 SHOWN = 10
+IDENTITY = "identity"
+"""Index of MultiKueueClusters by the UID that was stored of each."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -340,9 +342,8 @@ class Members:
             return f"another cluster answers under this name: its kube-system has UID {shown}, known is {known}"
         if health.identity and health.identity == self.hub_identity:
             return "it is this cluster itself: name another one"
-        for other in self._clusters.list():
-            twin = other["metadata"]["name"]
-            if health.identity and twin != name and annotation(other, words.IDENTITY) == health.identity:
+        for other in self._clusters.by_index(IDENTITY, health.identity) if health.identity else ():
+            if (twin := other["metadata"]["name"]) != name:
                 return f"it is the same cluster as {twin}: remove one of them"
         return ""
 

@@ -50,8 +50,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`accepted`: only member namespaces that name the hub's namespace by UID take gangs. `any`: those that name
     another one do not."""
     app_wrappers: str = ""
-    """The MultiKueueConfig by which AppWrappers of v1beta1 go to other clusters (MCAD's dispatcher mode); empty: they
-    stay here."""
+    """The MultiKueueConfig by which AppWrappers of v1beta1 go to other clusters (MCAD's dispatcher mode); several with
+    commas between, for more than the 20 clusters that one may name; empty: they stay here."""
     app_wrapper_namespaces: Literal["any", "accepted"] = "accepted"
     """The same as `namespaces`, for these AppWrappers."""
     dispatcher: str = ENGINE

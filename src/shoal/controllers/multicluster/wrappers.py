@@ -92,9 +92,9 @@ class AppWrapperPlaces:
         annotations: Mapping[str, str] | None = None,
         unstoppable: str = "",
     ) -> MemberChoice:
-        names = self._hub.clusters_in(self._settings.app_wrappers) if self._hub is not None else None
-        if names is None:
-            return MemberChoice(reasons={"": self._no_config()})
+        names, missing = self._names()
+        if missing:
+            return MemberChoice(reasons={"": self._no_config(missing)})
         try:
             wishes = wishes_of(annotations, self._settings.policy, self._settings.app_wrapper_loss)
         except BadInput as error:
@@ -111,8 +111,17 @@ class AppWrapperPlaces:
         at_home = HOME in names and not name and not self.placing.is_unsure(names)
         return MemberChoice(cluster=name, at_home=at_home, reasons=found.reasons)
 
-    def _no_config(self) -> str:
-        name = self._settings.app_wrappers
+    def _names(self) -> tuple[tuple[str, ...], str]:
+        """The clusters of every MultiKueueConfig that is named, in order, each once; and the first that is missing."""
+        found: dict[str, None] = {}
+        for config in filter(None, (one.strip() for one in self._settings.app_wrappers.split(","))):
+            names = self._hub.clusters_in(config) if self._hub is not None else None
+            if names is None:
+                return (), config
+            found |= dict.fromkeys(names)
+        return tuple(found), ""
+
+    def _no_config(self, name: str) -> str:
         if self._members is not None and self._members.are_none:
             return f"there is no MultiKueueCluster yet: shoal cluster add NAME --check {name} makes one"
         is_read = self._hub is not None and self._hub.configs.synced.is_set()
