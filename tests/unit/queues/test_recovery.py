@@ -94,6 +94,9 @@ async def two_with_a_part(cluster: Cluster) -> tuple[Json, Json]:
         await cluster.until(kinds.WORKLOAD, name_of(one), true("Admitted"))
     await run_on(cluster, "first", *["node-1"] * 3, "node-2")
     await run_on(cluster, "second", "node-1", *["node-2"] * 3)
+    await cluster.settled(turns=150)
+    for one in made:  # while their pods were being made, some had no node either
+        await cluster.until(kinds.WORKLOAD, name_of(one), lambda stored: not true(PODS_MISSING)(stored))
     await lose(cluster, "node-2")
     return made[0], made[1]
 
