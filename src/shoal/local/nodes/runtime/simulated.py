@@ -29,7 +29,7 @@ START_SECONDS = SIMULATION + "start-seconds"
 
 _READ = ("uid", "name", "namespace", "labels", "annotations")
 _PER_POD = ("nodeName", "hostname", "subdomain")
-_MOST_SPECS = 1000
+_MOST_SPECS = 100
 _SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smh]?)(?=$|[\s;&'\"])")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
