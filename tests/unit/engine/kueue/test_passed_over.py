@@ -7,7 +7,8 @@ import pytest
 
 from shoal.engine.kueue import Flavor
 from shoal.engine.kueue.cycle.cycle import QueueCycle
-from shoal.engine.kueue.cycle.planner import QueuePlanner
+from shoal.engine.kueue.cycle.entry import Entry
+from shoal.engine.kueue.cycle.planner import KEPT_FROM, QueuePlanner
 from shoal.engine.kueue.facts import FlavorQuota, ResourceGroup
 from shoal.engine.model import PodSet
 from tests.faults import proven
@@ -77,3 +78,22 @@ def test_f204_a_gang_that_may_shrink_starts_on_the_flavors_behind() -> None:
     world.tell(msgspec.structs.replace(gang("mine", "q"), pod_sets=sets)).settle()
     assert world.running() == {"mine"}
     assert [(one.count, one.flavors["cpu"]) for one in world.gangs["mine"].assignment] == [(1, "spot"), (3, "default")]
+
+
+def says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Entry, "passed", property(lambda self: False, lambda self, value: None))
+
+
+@proven(without=says_nothing)
+def test_f757_a_gang_that_a_strict_head_keeps_from_starting_is_told_so() -> None:
+    """F757: a queue that was stopped runs again, and what its gang needs is kept for the head of a strict queue. Holds:
+    the gang is told that, and not for ever what it was told before."""
+    strict = queue("strict", limits(5, borrowing=0), "all", strategy="StrictFIFO")
+    world = World(cohort("all"), strict, queue("team", 5, "all"), queue("shared", 5, "all"))
+    world.tell(gang("runs", "strict", 3), gang("team-runs", "team", 10)).settle()
+    world.tell(queue("team", 5, "all", stopped=True), gang("front", "strict", 3), gang("kept", "team", 1))
+    told = {one.uid: one.message for one in world.plan().waiting}
+    assert "is stopped" in told["uid-kept"]
+    plan = world.tell(queue("team", 5, "all")).plan()
+    assert not plan.reserved
+    assert {one.uid: one.message for one in plan.waiting}["uid-kept"] == KEPT_FROM

@@ -22,7 +22,8 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "admitted", "assignment", "back", "member", "message", "overtaken", "preempting", "reason", "record", "victims",
+        "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record",
+        "victims",
     )  # fmt: skip
 
     def __init__(self, member: QueueMember, record: QueueRecord) -> None:
@@ -36,6 +37,8 @@ class Entry:
         self.admitted = False
         self.overtaken = False
         """Earlier entries of the cycle took what it would have had."""
+        self.passed = False
+        """It was overtaken in every cycle, and those behind it have their turn now."""
         self.preempting = 0
 
     @property

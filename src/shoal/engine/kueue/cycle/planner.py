@@ -17,11 +17,14 @@ from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Shed, Wait
 from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA
 from shoal.engine.kueue.unheard import Known, why_waiting
 from shoal.engine.model import Turn
 
 MOST_CYCLES = 100_000
 """That one plan may take; a bound, not a target."""
+KEPT_FROM = "What is free is kept for a workload at the front of another queue of its cohort"
+"""Said of a gang that fits, and that the head of a strict queue keeps from starting."""
 MOST_TOLD = 20
 """Gangs of one queue up to which a plan says why newcomers wait."""
 
@@ -68,6 +71,7 @@ class QueuePlanner:
             self._note_idle(judged, generations, idle)
             reserved |= {entry.uid: entry for entry in decisions.reserved}
             waiting |= {entry.uid: entry for entry in decisions.waiting}
+            waiting |= {one.member.uid: _kept_from(one) for one in judged if one.passed}
             placed |= {entry.uid: entry for entry in decisions.placed}
             displaced |= {entry.uid: entry for entry in decisions.displaced}
             for each in decisions.shed:
@@ -202,7 +206,7 @@ class QueuePlanner:
             if member.uid in state.rooms:
                 continue
             record.waiting.set_inadmissible(member, record.waits_for(member, state.flavors, state.settings))
-            found = True
+            entry.passed = found = True
         return found
 
     def _moved(self, entry: Entry, generations: dict[str, int]) -> bool:
@@ -210,3 +214,8 @@ class QueuePlanner:
         if entry.admitted or generations[name] != self._generation(name):
             return True
         return waiting.is_inadmissible(entry.member)
+
+
+def _kept_from(entry: Entry) -> Wait:
+    member, name = entry.member, entry.record.name
+    return Wait(gang=member.key, uid=member.uid, cluster_queue=name, reason=WAITING_FOR_QUOTA, message=KEPT_FROM)
