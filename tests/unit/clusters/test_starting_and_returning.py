@@ -11,9 +11,10 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.multicluster import members, turns
+from shoal.controllers.multicluster import members, turns, wrappers
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.record import Removal
+from shoal.controllers.multicluster.wrapper_copies import is_gated
 from shoal.kube.bounded import BoundedTransport
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.faults import proven
@@ -170,3 +171,28 @@ async def test_f741_removals_that_are_owed_are_stored_once_however_often_their_g
         assert await known.remember_removal("a", "one", 2)
         told = (await t.hub.get(kinds.MULTIKUEUE_CLUSTER, "a"))["metadata"]["annotations"]["shoal.dev/removals"]
         assert told == '[["one",2],["two",1]]'
+
+
+def believes_in_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrappers, "has_never_run", is_gated)
+    impatient(monkeypatch)
+
+
+@proven(without=believes_in_every_start)
+async def test_f742_a_late_copy_that_was_stopped_before_its_release_goes() -> None:
+    """F742: a create reaches a member after its gang is gone, while no replica leads, and the member stops the copy
+    because the hub is not heard. Holds: a copy that never ran is not taken for one that the hub forgot: it goes."""
+    async with sending_town("a", "b") as t:
+        t.send()
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, gang("train"))
+        await t.hub.until(kinds.APP_WRAPPER, "train", dispatched)
+        late = await t.members["a"].get(kinds.APP_WRAPPER, "train")
+        await t.hub.client.delete(kinds.APP_WRAPPER, "train", "default")
+        await t.hub.until_gone(kinds.APP_WRAPPER, "train")
+        await t.members["a"].until_gone(kinds.APP_WRAPPER, "train")
+        late["metadata"] = {name: late["metadata"][name] for name in ("name", "namespace", "labels", "annotations")}
+        late["metadata"]["annotations"] |= {"shoal.dev/gated": "fenced"}
+        late.pop("status")
+        await t.members["b"].create(kinds.APP_WRAPPER, late)
+        await t.members["b"].until_gone(kinds.APP_WRAPPER, "train")

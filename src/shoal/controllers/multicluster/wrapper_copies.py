@@ -147,6 +147,11 @@ def is_stopped(found: AppWrapper) -> bool:
     return (found.metadata.annotations or {}).get(GATED) == FENCED
 
 
+def has_never_run(found: AppWrapper) -> bool:
+    """It was not released or, where it was stopped, nothing was stored of a start: that is stored before one."""
+    return is_gated(found) or (is_stopped(found) and not found.status.state)
+
+
 def body_of(kind: Kind, wrapper: AppWrapper, epoch: int, origin: str, *, fenced: bool = False) -> Json:
     """Users' annotations travel along; ours are about one cluster only."""
     metadata = wrapper.metadata

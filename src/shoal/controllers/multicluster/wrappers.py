@@ -26,7 +26,14 @@ from shoal.controllers.multicluster.lease import fence_seconds
 from shoal.controllers.multicluster.loss import Loss, loss_policy
 from shoal.controllers.multicluster.member import Member, RefusedByMember
 from shoal.controllers.multicluster.placing import HOME, ClusterPlacing, wishes_of
-from shoal.controllers.multicluster.wrapper_copies import ENDED, WrapperCopies, is_gated, is_stopped, round_of
+from shoal.controllers.multicluster.wrapper_copies import (
+    ENDED,
+    WrapperCopies,
+    has_never_run,
+    is_gated,
+    is_stopped,
+    round_of,
+)
 from shoal.controllers.planning.other_clusters import MemberChoice, ObjectName, Sent, SentCopy, StoredRound
 from shoal.engine.model import Gang
 from shoal.engine.nodes import parse_selector
@@ -187,7 +194,7 @@ class AppWrapperPlaces:
 
     def heard(self, name: str, copy: AppWrapper) -> None:
         """Something of an AppWrapper changed in this member."""
-        if self._members is not None and self._is_stale(name, *round_of(copy), is_gated(copy)):
+        if self._members is not None and self._is_stale(name, *round_of(copy), has_never_run(copy)):
             self._members.look_again(name)
         self._changed(round_of(copy)[0])
 
@@ -208,7 +215,7 @@ class AppWrapperPlaces:
         if members is None or copies is None or members.usable(name) is None:
             return
         for kind, found in copies.every():
-            if not found.metadata.deletion_timestamp and self._is_stale(name, *round_of(found), is_gated(found)):
+            if not found.metadata.deletion_timestamp and self._is_stale(name, *round_of(found), has_never_run(found)):
                 await copies.delete(kind, found)
         member = members.usable(name)
         bare = member.bare if member is not None else None
@@ -238,7 +245,7 @@ class AppWrapperPlaces:
         found = [
             f"{kind.kind} {key_of(one)}"
             for kind, one in (copies.every() if copies is not None else ())
-            if self._is_unknown(name, *round_of(one), is_gated(one))
+            if self._is_unknown(name, *round_of(one), has_never_run(one))
         ]
         for kind, obj in member.bare.every() if member is not None and member.bare is not None else ():
             if self._is_unknown(name, *marks(obj), bool(annotation(obj, GATED))):
@@ -247,7 +254,7 @@ class AppWrapperPlaces:
 
     def _holds_unknown(self, name: str, uid: str) -> bool:
         copies = self._copies(name)
-        rounds = [(*round_of(one), is_gated(one)) for one in (copies.of_gang(uid) if copies is not None else ())]
+        rounds = [(*round_of(one), has_never_run(one)) for one in (copies.of_gang(uid) if copies is not None else ())]
         return any(self._is_unknown(name, *one) for one in (*rounds, *self._bare_rounds(name, uid)))
 
     def _is_unknown(self, name: str, uid: str, epoch: int, gated: bool) -> bool:
