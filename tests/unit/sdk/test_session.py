@@ -67,11 +67,11 @@ async def test_what_kubectl_says_is_passed_on(tmp_path: Path, monkeypatch: pytes
     program.write_text("#!/bin/sh\necho 'error: pods \"head\" not found' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    words = session._kubectl(ClusterChoice(context="there"), "team", "head")
+    words = session._kubectl(ClusterChoice(context="there"), "team", "head", "")
     assert words[:3] == [str(program), "--context", "there"]
     with pytest.raises(ShoalError, match='pods "head" not found'):
         async with session._forwarded(words):
             raise AssertionError("it is not forwarded")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(ShoalError, match="kubectl is not on the PATH"):
-        session._kubectl(ClusterChoice(), "team", "head")
+        session._kubectl(ClusterChoice(), "team", "head", "")
