@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,14 +14,16 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli.cluster import read_member
+from shoal.controllers.multicluster import reading
 from shoal.controllers.multicluster.member_logs import MemberLogs
 from shoal.controllers.multicluster.reading import MemberReading
 from shoal.controllers.planning.history.log_store import LogQuery
 from shoal.controllers.planning.history.store import HistoryStore
 from shoal.kube.client import Client
 from shoal.kube.errors import Forbidden, KubeError, NotFound
-from shoal.kube.transport import Request
+from shoal.kube.transport import Request, Response
 from shoal.local.apiserver.auth import gate
+from shoal.local.apiserver.requests import route as routes
 from shoal.sdk import elsewhere, happened, logs
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -164,6 +168,46 @@ async def test_f730_what_the_hub_did_not_send_is_not_read_through_it() -> None:
             await there.get(kinds.NODE, "node-1", None)
         with pytest.raises(KubeError):
             await there.delete(kinds.POD, name, "default")
+
+
+def passes_every_path_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SERVED", re.compile(".*"))
+    monkeypatch.setattr(reading, "PLAIN", re.compile(".*", re.DOTALL))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/logs/kube-apiserver.log",
+        "/debug/pprof/heap",
+        "//api/v1/namespaces/kube-system/secrets/theirs",
+        "/./api/v1/namespaces/kube-system/secrets/theirs",
+        "/clusters/other/api/v1/namespaces/kube-system/secrets/theirs",
+        "/api/v1/namespaces/default/pods/%2e%2e",
+        "/api/v1/namespaces/default/pods/train?watch=true",
+    ],
+)
+@proven(without=passes_every_path_on)
+async def test_f743_a_path_that_names_no_object_of_a_gang_is_not_asked_for_with_the_hubs_credential(path: str) -> None:
+    """F743: a user of the hub asks for metrics, logs or profiles of a member's API server, or for an object by a path
+    that is no route here and may be one there. Holds: the member is not asked; what it serves is told."""
+    asked: list[str] = []
+
+    class Sends:
+        async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+            asked.append(request.path)
+            return Response(200, {}, b'{"kind":"APIVersions"}')
+
+    member = SimpleNamespace(client=SimpleNamespace(transport=Sends(), timeout=1.0), name="a")
+    members = SimpleNamespace(origin="hub", usable=lambda name: member, trouble=lambda name: "")
+    reads = MemberReading(members)  # type: ignore[arg-type]
+    route = routes.parse(Request(method="GET", path=path))
+    wanted = route and reading.MemberObject(route.group, route.plural, route.namespace, route.name, route.subresource)
+    found = await reads.read("a", Request(method="GET", path=path), wanted)
+    assert isinstance(found, Response) and (found.status, asked) == (403, [])
+    for served in ("/version", "/api", "/apis/ray.io/v1", "/openapi/v3/apis/ray.io/v1"):
+        assert (await reads.read("a", Request(method="GET", path=served), None)).status == 200  # type: ignore[union-attr]
 
 
 async def _whole(client: Client, pod: str) -> bytes:

@@ -8,6 +8,7 @@ are forwarded.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -42,6 +43,10 @@ READABLE = frozenset(
     )
 )
 OF_PODS = ("log", "portforward")
+PLAIN = re.compile(r"(/[A-Za-z0-9][-A-Za-z0-9._:]*)+/?")
+"""Paths that every server reads alike."""
+SERVED = re.compile(r"/(version|api(/[^/]+)?|apis(/[^/]+){0,2}|openapi/.+)/?")
+"""What a server serves: no path but these is asked for with the hub's credential that names no object."""
 SECRETS = ("", "secrets")
 """By name alone: the token of a Ray cluster that a gang made."""
 FORWARD = "SPDY/3.1+portforward.k8s.io"
@@ -100,9 +105,11 @@ class MemberReading:
         if member is None:
             return refusal(503, "ServiceUnavailable", f"cluster {cluster}: {self._members.trouble(cluster)}")
         try:
-            if wanted is None:
+            if wanted is not None and PLAIN.fullmatch(request.path):
+                return await self._object(member, request, wanted)
+            if wanted is None and PLAIN.fullmatch(request.path) and SERVED.fullmatch(request.path):
                 return await _get(member, request)
-            return await self._object(member, request, wanted)
+            return refusal(403, "Forbidden", f"{request.path} of other clusters is not read through this one")
         except KubeError as error:
             return refusal(502, "ServiceUnavailable", f"cluster {cluster}: {error}")
 
