@@ -103,7 +103,7 @@ async def test_f722_a_queued_job_whose_queue_says_move_stops_there_and_starts_el
         watch = JobWatch(t)
         (name,) = [one["metadata"]["name"] for one in await t.hub.client.list(kinds.CLUSTER_QUEUE)]
         await t.hub.client.patch(kinds.CLUSTER_QUEUE, name, None, {"metadata": {"annotations": {LOSS: "move"}}})
-        t.start_choosing_hub(msgspec.structs.replace(CHOOSING, lease_seconds=1.0, fence_seconds=1.0))
+        t.start_choosing_hub(msgspec.structs.replace(CHOOSING, lease_seconds=3.0, fence_seconds=1.0))
         await t.connected()
         (made,) = await make(t.hub, sent_job("train", 2))
         home = (await t.hub.until(kinds.WORKLOAD, name_of(made), is_placed))["status"]["clusterName"]

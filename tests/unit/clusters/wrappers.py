@@ -23,7 +23,7 @@ from tests.unit.appwrapper.build import app_wrapper, pod
 from tests.unit.clusters.build import QUICK, SYSTEM, Town, config
 
 SENDING = msgspec.structs.replace(QUICK, app_wrappers="everywhere", admit_seconds=60.0)
-MOVING = msgspec.structs.replace(SENDING, app_wrapper_loss="move", lease_seconds=1.0, fence_seconds=1.0)
+MOVING = msgspec.structs.replace(SENDING, app_wrapper_loss="move", lease_seconds=3.0, fence_seconds=1.0)
 WRAPPER = AppWrapperSettings(trust_unstamped=True)
 
 
