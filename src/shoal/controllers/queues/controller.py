@@ -603,10 +603,10 @@ class QueueController:
             return gang is None or bool(finalizers(workload))
         if gang.state == "waiting":
             return self.decisions.reservation(gang.key, gang.uid) is not None
+        if gang.state != "admitted":
+            return True
         found = self.caches.job_of(key_of(workload))
-        if gang.state == "admitted" and found is None:
-            return not self._has_nothing_due(workload)
-        return gang.state != "admitted" or found is None or found[0].is_suspended(found[1])
+        return found[0].is_suspended(found[1]) if found is not None else not self._has_nothing_due(workload)
 
 
 def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
