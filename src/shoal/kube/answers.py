@@ -30,7 +30,7 @@ class Answer:
         self.done = False
         self.reusable = True
         """After this answer the connection may carry another request."""
-        self._read: Callable[[Answer, bytes], bytes] = Answer._head  # unbound: an answer must not hold itself
+        self._read: Callable[[Answer, bytes, int], int] = Answer._head  # unbound: an answer must not hold itself
         self._rest = b""
         self._left = 0
         self._most = most
@@ -41,9 +41,10 @@ class Answer:
         self.begun = True
         if self._rest:
             data, self._rest = self._rest + data, b""
-        while data and not self.done:
-            data = self._read(self, data)
-        if data:
+        at, size = 0, len(data)
+        while at < size and not self.done:
+            at = self._read(self, data, at)
+        if at < size:
             self.reusable = False  # more than was asked for
 
     def end(self) -> None:
@@ -57,13 +58,14 @@ class Answer:
         self.pieces.clear()
         return body
 
-    # --- each reads what it can and returns what it leaves; without enough it keeps `_rest` for the next time
+    # --- each reads on from `at` and returns how far it came; without enough it keeps `_rest` for the next time. Many
+    # chunks come at once: cutting each off the front would copy all behind it.
 
-    def _head(self, data: bytes) -> bytes:
-        end = data.find(b"\r\n\r\n")
+    def _head(self, data: bytes, at: int) -> int:
+        end = data.find(b"\r\n\r\n", at)
         if end < 0:
-            return self._later(data, HEAD_LIMIT)
-        first, *lines = data[:end].decode("utf-8", "surrogateescape").split("\r\n")
+            return self._later(data, at, HEAD_LIMIT)
+        first, *lines = data[at:end].decode("utf-8", "surrogateescape").split("\r\n")
         version, _, code = first.partition(" ")
         if version not in ("HTTP/1.1", "HTTP/1.0") or not code[:3].isdecimal():
             raise Malformed(f"it does not speak HTTP/1.1: {first[:80]!r}")
@@ -79,7 +81,7 @@ class Answer:
             self.status, self.headers = status, headers
             self.reusable = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
             self._expect_body()
-        return data[end + 4 :]
+        return end + 4
 
     def _expect_body(self) -> None:
         if self.status in (204, 304):
@@ -101,22 +103,20 @@ class Answer:
             self.reusable = False
             self._read = Answer._until_the_end
 
-    def _sized(self, data: bytes) -> bytes:
-        piece, rest = data[: self._left], data[self._left :]
-        self._keep(piece)
-        self._left -= len(piece)
+    def _sized(self, data: bytes, at: int) -> int:
+        at = self._take(data, at)
         self.done = self._left == 0
-        return rest
+        return at
 
-    def _until_the_end(self, data: bytes) -> bytes:
-        self._keep(data)
-        return b""
+    def _until_the_end(self, data: bytes, at: int) -> int:
+        self._keep(data[at:])
+        return len(data)
 
-    def _chunk(self, data: bytes) -> bytes:
-        line = data.find(b"\r\n")
+    def _chunk(self, data: bytes, at: int) -> int:
+        line = data.find(b"\r\n", at)
         if line < 0:
-            return self._later(data, LINE_LIMIT)
-        size = data[:line].partition(b";")[0].strip()
+            return self._later(data, at, LINE_LIMIT)
+        size = data[at:line].partition(b";")[0].strip()
         try:
             self._left = int(size, 16) if size.isalnum() else -1
         except ValueError:
@@ -124,30 +124,35 @@ class Answer:
         if self._left < 0:
             raise Malformed(f"a chunk whose size is no number: {size[:80]!r}")
         self._read = Answer._chunk_data if self._left else Answer._trailer
-        return data[line + 2 :]
+        return line + 2
 
-    def _chunk_data(self, data: bytes) -> bytes:
-        piece, rest = data[: self._left], data[self._left :]
-        self._keep(piece)
-        self._left -= len(piece)
+    def _chunk_data(self, data: bytes, at: int) -> int:
+        at = self._take(data, at)
         if not self._left:
             self._read = Answer._chunk_end
-        return rest
+        return at
 
-    def _chunk_end(self, data: bytes) -> bytes:
-        if len(data) < 2:
-            return self._later(data, LINE_LIMIT)
-        if not data.startswith(b"\r\n"):
+    def _chunk_end(self, data: bytes, at: int) -> int:
+        if len(data) < at + 2:
+            return self._later(data, at, LINE_LIMIT)
+        if not data.startswith(b"\r\n", at):
             raise Malformed("a chunk is longer than it said")
         self._read = Answer._chunk
-        return data[2:]
+        return at + 2
 
-    def _trailer(self, data: bytes) -> bytes:
-        line = data.find(b"\r\n")
+    def _trailer(self, data: bytes, at: int) -> int:
+        line = data.find(b"\r\n", at)
         if line < 0:
-            return self._later(data, LINE_LIMIT)
-        self.done = line == 0
-        return data[line + 2 :]
+            return self._later(data, at, LINE_LIMIT)
+        self.done = line == at
+        return line + 2
+
+    def _take(self, data: bytes, at: int) -> int:
+        """As much as is left of the piece that was told."""
+        piece = data[at : at + self._left]
+        self._keep(piece)
+        self._left -= len(piece)
+        return at + len(piece)
 
     def _keep(self, piece: bytes) -> None:
         self._came += len(piece)
@@ -158,8 +163,8 @@ class Answer:
     def _too_large(self) -> Malformed:
         return Malformed(f"the answer has more than {self._most} bytes")
 
-    def _later(self, data: bytes, limit: int) -> bytes:
-        if len(data) > limit:
+    def _later(self, data: bytes, at: int, limit: int) -> int:
+        if len(data) - at > limit:
             raise Malformed("a head or line that does not end")
-        self._rest = data
-        return b""
+        self._rest = data[at:]
+        return len(data)

@@ -15,6 +15,8 @@ from shoal.kube.answers import Answer, Malformed
 
 UNREAD_LIMIT = 256 * 1024
 """Bytes of a stream that may wait for their reader before the server is made to wait."""
+TAKEN_AT_ONCE = 64 * 1024
+"""Bytes of the buffer that all connections to one server share: asyncio would make a new one for every read."""
 
 
 class Cut(Exception):
@@ -25,10 +27,10 @@ class Cut(Exception):
         self.begun = begun
 
 
-class Connection(asyncio.Protocol):
-    """`on_lost` is called once when it has ended, whichever side ended it."""
+class Connection(asyncio.BufferedProtocol):
+    """`on_lost` is called once when it has ended, whichever side ended it. `buffer`: filled and read out in one go."""
 
-    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, on_lost: Callable[[Connection], None], buffer: memoryview) -> None:
         self.idle_since = 0.0
         self.lost = False
         self._loop = asyncio.get_running_loop()
@@ -41,6 +43,7 @@ class Connection(asyncio.Protocol):
         self._failure: Exception | None = None
         self._unread = 0
         self._paused = False
+        self._buffer = buffer
 
     # --- the socket's side
 
@@ -48,8 +51,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    def data_received(self, data: bytes) -> None:
-        answer = self._answer
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        answer, data = self._answer, bytes(self._buffer[:nbytes])
         if answer is None:  # said without being asked, such as 408 before a server closes
             self.abort()
             return

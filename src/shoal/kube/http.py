@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from shoal.errors import BadInput
 from shoal.kube.answers import Answer
-from shoal.kube.connection import Connection, Cut
+from shoal.kube.connection import TAKEN_AT_ONCE, Connection, Cut
 from shoal.kube.errors import KubeError, Unknown, Unsent
 from shoal.kube.slots import FairSlots
 from shoal.kube.transport import Request, Response, Stream
@@ -64,6 +64,8 @@ class HttpTransport:
         self._places = FairSlots(connections)
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
+        self._buffer = memoryview(b"")
+        """Of all connections, once there is one."""
         self.requests: Counter[tuple[str, str]] = Counter()
         """By verb and resource, the subresource included; for metrics. Watches count where they are opened."""
 
@@ -158,9 +160,10 @@ class HttpTransport:
     async def _connect(self) -> Connection:
         address = self._address
         secure = address.scheme == "https"
+        self._buffer = self._buffer or memoryview(bytearray(TAKEN_AT_ONCE))
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(self._lose),
+                lambda: Connection(self._lose, self._buffer),
                 str(address.hostname),
                 address.port or (443 if secure else 80),
                 ssl=(self._tls or True) if secure else None,

@@ -43,6 +43,19 @@ def key_text(key: Hashable) -> str:
     return key.kind if isinstance(key, Kind) else str(key)
 
 
+class TextLines(logging.Formatter):
+    """As `logging` writes them; the text of a second is made once for all of its lines."""
+
+    def __init__(self) -> None:
+        super().__init__(TEXT)
+        self._second, self._text = -1, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        if (second := int(record.created)) != self._second:
+            self._second, self._text = second, super().formatTime(record, "%Y-%m-%d %H:%M:%S")
+        return f"{self._text},{int(record.msecs):03d}"
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what the line is about."""
 
@@ -67,7 +80,7 @@ class JsonLines(logging.Formatter):
 def configure(chosen: LogFormat, *, verbose: bool = False, stream: IO[str] | None = None) -> None:
     """For the process, from now on."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if chosen == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if chosen == "json" else TextLines())
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # no format tells any of these, and they are half of what a line costs
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO)

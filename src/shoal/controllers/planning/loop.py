@@ -60,6 +60,10 @@ RAY_MAKERS = ("RayJob", "RayCluster", "Ray", "RayService", "AppWrapper")
 CROWD = 100
 PAUSE = 0.02
 """Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
+GREAT_CROWD = 1_000
+GREAT_PAUSE = 0.1
+"""The same where very many wait: the wait of each is far longer, and most of a plan's cost does not depend on how much
+is decided in it."""
 PAUSE_SHARE = 6
 LONGEST_PAUSE = 0.25
 """The pause is so many times as long as the last plan took, up to this: the API server may need the same cores."""
@@ -315,7 +319,8 @@ class PlanningLoop:
             began = self.clock.monotonic()
             self.plan()
             self._planned_at = self.clock.monotonic()
-            pause = max(PAUSE, min(LONGEST_PAUSE, PAUSE_SHARE * (self._planned_at - began)))
+            least = GREAT_PAUSE if self.engine.crowd > GREAT_CROWD else PAUSE
+            pause = max(least, min(LONGEST_PAUSE, PAUSE_SHARE * (self._planned_at - began)))
 
     def _plan_at(self, moment: int) -> None:
         if self._wake is not None:
