@@ -21,7 +21,7 @@ from shoal.api.times import parse_time
 from shoal.kube.clock import SystemClock
 from shoal.local.images import ImageTable
 from shoal.local.nodes.runtime import container as runtime_container
-from shoal.local.nodes.runtime import files, logs, loopback, memorywatch, process, raylife
+from shoal.local.nodes.runtime import files, logs, loopback, memorywatch, podstatus, process, raylife
 from shoal.local.nodes.runtime.container import ContainerRun
 from shoal.local.nodes.runtime.gate import StartGate
 from shoal.local.nodes.runtime.gpus import GpuLedger, NoDevice
@@ -668,3 +668,29 @@ async def test_f711_the_files_of_an_ended_container_go_while_everything_else_goe
     answered.set()
     await until(lambda: run.finished.is_set())
     assert waited == [True]
+
+
+def runs_with_its_first_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        podstatus, "_never_started", lambda container: container.name == "main" and "waiting" in container.state
+    )
+
+
+@proven(without=runs_with_its_first_container)
+async def test_f782_a_pod_is_running_once_each_of_its_containers_was_started(plain: Machine) -> None:
+    """F782: one container of a pod runs, another waits for its first start. Holds: the pod is Pending until then, as a
+    kubelet says; a client that waits for Running can enter every container."""
+    wants = {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "late", "key": "key"}}}
+    manifest = pod("two", "sleep", "5782")
+    main = manifest["spec"]["containers"][0]
+    manifest["spec"]["containers"].append({**main, "name": "second", "env": [wants]})
+    run = plain.start(manifest)
+    await until(lambda: "running" in state(run) and "CreateContainerConfigError" in str(state(run, "second")))
+    assert run.status()["phase"] == "Pending"
+    plain.things.secrets["late"] = {"data": {"key": "eA=="}}
+    await until(lambda: "running" in state(run, "second"))
+    assert run.status()["phase"] == "Running"
+    await run.detach()
+    plain.pods.clear()
+    again = plain.start({**manifest, "status": run.status()})
+    assert again.status()["phase"] == "Running"  # never back to Pending, while its containers are found again

@@ -213,6 +213,7 @@ def _ray_rules() -> list[Json]:
         _rule("ray.k8s.io", ["rays/status"], ("patch", "update")),
         _rule("ray.k8s.io", ["rays/finalizers"], ("update",)),
         _rule("discovery.k8s.io", ["endpointslices"], _READ),  # how many pods answer for a RayService
+        _rule(QUEUE_GROUP, ["workloads"], _READ),  # why its next cluster waits in a queue
         _rule("gateway.networking.k8s.io", ["gateways", "httproutes"], _OWN),  # of its incremental upgrades
         _rule("route.openshift.io", ["routes"], _OWN),  # to its dashboard, on OpenShift
         _rule("route.openshift.io", ["routes/custom-host"], ("create", "update")),

@@ -7,6 +7,7 @@ digest; never pulls anything. Names it does not know are refused with the words 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Literal
@@ -31,6 +32,8 @@ _SHELL = {
     "fedora",
     "centos",
 }
+_REDIS = ("redis-server", "--protected-mode", "no")
+"""As Redis' own image starts it: every address may connect, as in a pod it must."""
 _ECHO = {"echo", "echo-server", "echoserver", "http-echo"}
 
 
@@ -83,6 +86,11 @@ class ImageTable:
 
     def refusal(self, reference: str) -> str:
         """Why this image cannot run, and what to do."""
+        if short_name(reference) == "redis":
+            return (
+                f'Container image "{reference}" is this machine\'s own redis-server here, and there is none; install '
+                "it (Debian: apt install redis-server), or map the name with --image redis=TARGET"
+            )
         return (
             f'Container image "{reference}" is not known on this machine and images are never pulled here; map it to '
             f"a Python environment, a requirements file or a known name: shoal up --image {short_name(reference)}=ray "
@@ -96,6 +104,8 @@ class ImageTable:
             return Image(name=name, family="echo", path=f"{self._python_bin}:{SYSTEM_PATH}")
         if name == "pause":
             return Image(name=name, family="pause", path=SYSTEM_PATH, command=("sleep", "infinity"))
+        if name == "redis" and shutil.which("redis-server", path=SYSTEM_PATH):
+            return Image(name=name, family="shell", path=SYSTEM_PATH, command=_REDIS)
         if name == "python":
             return Image(name=name, family="shell", path=f"{self._python_bin}:{SYSTEM_PATH}", command=("python3",))
         if name in _SHELL or name.startswith("ubi"):

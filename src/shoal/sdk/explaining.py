@@ -73,7 +73,10 @@ async def explain_to(
 
 
 async def _asked_about(client: Client, kind: Kind, obj: Json) -> tuple[Kind, Json]:
-    """Of something inside an AppWrapper, the AppWrapper; of a job's Workload, the job, where it may be read."""
+    """Of something inside an AppWrapper, the AppWrapper; of a job's Workload, the job, where it may be read; of a
+    RayService, its next cluster where that has not started."""
+    if kind == kinds.RAY_SERVICE and (cluster := await _next_cluster(client, obj)) is not None:
+        return kinds.RAY_CLUSTER, cluster
     holder = gangs.owner(obj)
     if holder is None or gangs.is_wrapper(kind):
         return kind, obj
@@ -88,6 +91,20 @@ async def _asked_about(client: Client, kind: Kind, obj: Json) -> tuple[Kind, Jso
     except (Forbidden, NotFound):
         return kind, obj
     return (above, found) if above is not None and found is not None else (kind, obj)
+
+
+async def _next_cluster(client: Client, service: Json) -> Json | None:
+    """The cluster that a RayService asks for, while a queue or the want of room holds it back."""
+    name = ((service.get("status") or {}).get("pendingServiceStatus") or {}).get("rayClusterName")
+    try:
+        found: Json | None = (
+            await client.get(kinds.RAY_CLUSTER, name, service["metadata"]["namespace"]) if name else None
+        )
+    except (Forbidden, NotFound):
+        return None
+    if found is None or not (ray_gang.why_waiting(found) or (queued.queue_of(found) and found["spec"].get("suspend"))):
+        return None
+    return found
 
 
 async def _workload_of(client: Client, kind: Kind, obj: Json) -> Json | None:

@@ -14,7 +14,7 @@ import yaml
 
 from shoal.api.quantity import amount
 from shoal.errors import BadInput, ShoalError
-from shoal.local import kubeconfigs, machine
+from shoal.local import images, kubeconfigs, machine
 from shoal.local.home import Home
 from shoal.local.images import ImageTable, parse_mapping
 from shoal.local.load import base_load_pods
@@ -77,8 +77,19 @@ def test_references_are_expanded_as_the_kubelet_does(text: str, shown: str) -> N
     assert expand(text, {"A": "1"}) == shown
 
 
+def test_redis_is_the_machines_own_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "SYSTEM_PATH", str(tmp_path))
+    assert ImageTable().find("redis:7.4") is None
+    assert "apt install redis-server" in ImageTable().refusal("docker.io/library/redis:7.4")
+    (tmp_path / "redis-server").touch(0o755)
+    found = ImageTable().find("redis:7.4")
+    assert found is not None and found.command == ("redis-server", "--protected-mode", "no")
+
+
 def test_args_without_a_command_replace_the_images_own() -> None:
     assert command_line({"args": ["sh", "-c", "true"]}, ["sh"], {}) == ["sh", "-c", "true"]
+    assert command_line({"args": ["--port", "1"]}, ["redis-server"], {}) == ["redis-server", "--port", "1"]
+    assert command_line({"command": ["x"], "args": ["-y"]}, ["sh"], {}) == ["x", "-y"]
     assert command_line({}, ["sh"], {}) == ["sh"]
     assert command_line({"command": ["a"], "args": ["$(X)"]}, ["sh"], {"X": "b"}) == ["a", "b"]
 

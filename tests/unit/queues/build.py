@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.queues.names import workload_name
 from tests.cluster import Cluster
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, patiently
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 
@@ -199,3 +201,15 @@ async def complete(cluster: Cluster, name: str, pods: int) -> None:
         await cluster.client.patch(
             kinds.POD, pod["metadata"]["name"], "default", {"status": {"phase": "Succeeded"}}, subresource="status"
         )
+
+
+async def warning(cluster: Cluster, about: Json, reason: str) -> str:
+    """The message of a warning about this object, once there is one."""
+    async with patiently(PATIENCE):
+        async for event in cluster.client.watch(kinds.EVENT, "default", send_initial_events=True):
+            if event.type in ("ADDED", "MODIFIED"):
+                told = msgspec.json.decode(event.object)
+                if told["involvedObject"].get("uid") == about["metadata"]["uid"] and told["reason"] == reason:
+                    assert told["type"] == "Warning"
+                    return str(told["message"])
+    raise AssertionError("the watch ended")

@@ -23,6 +23,7 @@ from tests.unit.queues.build import (
     said,
     true,
     usage,
+    warning,
 )
 from tests.unit.queues.conftest import decide
 
@@ -64,6 +65,14 @@ async def test_the_next_job_waits_for_quota_and_starts_when_it_comes_back(cluste
     finished = await cluster.until(kinds.WORKLOAD, name_of(first), true("Finished"))
     assert said(finished, "Finished") == ("True", "Succeeded", "Reached expected number of succeeded pods")
     await cluster.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+
+
+async def test_describing_a_job_that_waits_says_why(cluster: Cluster) -> None:
+    (first,) = await make(cluster, job("one", 4))
+    await cluster.until(kinds.WORKLOAD, name_of(first), true("Admitted"))
+    (second,) = await make(cluster, job("two", 1))
+    said_of_job = await warning(cluster, second, "WaitingForQuota")
+    assert "insufficient unused quota for cpu in flavor default-flavor, 1 more needed" in said_of_job
 
 
 async def test_quota_is_charged_for_what_the_server_adds_to_the_pods(cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from shoal.api import kinds
@@ -15,7 +14,6 @@ from shoal.controllers.queues.jobs.app_wrapper import AppWrappers
 from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.patience import PATIENCE, patiently
 from tests.unit.queues.build import (
     cluster_queue,
     complete,
@@ -27,6 +25,7 @@ from tests.unit.queues.build import (
     ray_job,
     said,
     true,
+    warning,
 )
 from tests.unit.queues.conftest import decide
 from tests.unit.queues.test_leaving import HIGH, priority_class
@@ -49,18 +48,6 @@ async def crowded(quiet: Cluster) -> Cluster:
 
 async def waits_for_room(cluster: Cluster, made: Json) -> Json:
     return await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, "Admitted")[1] == "WaitingForRoom")
-
-
-async def warning(cluster: Cluster, about: Json, reason: str) -> str:
-    """The message of a warning about this object, once there is one."""
-    async with patiently(PATIENCE):
-        async for event in cluster.client.watch(kinds.EVENT, "default", send_initial_events=True):
-            if event.type in ("ADDED", "MODIFIED"):
-                told = msgspec.json.decode(event.object)
-                if told["involvedObject"].get("uid") == about["metadata"]["uid"] and told["reason"] == reason:
-                    assert told["type"] == "Warning"
-                    return str(told["message"])
-    raise AssertionError("the watch ended")
 
 
 def follows_any_class(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds, ray_gang
+from shoal.api.crds import load_crds
+from shoal.api.labels import KUEUE_JOB_UID, KUEUE_QUEUE
 from shoal.controllers.ray import RaySettings, names, view
 from shoal.controllers.ray.caches import Caches
 from shoal.controllers.ray.service import applications, entrances, reconciler, rules, spec_changes
 from shoal.controllers.ray.service.clusters import ServiceClusters
+from shoal.sdk.explaining import explain_to
 from shoal.sdk.rows import rows_of
 from tests.conformance.rayservice_traces import ServiceStage
 from tests.faults import proven
@@ -20,6 +23,8 @@ from tests.unit.ray.builders import cluster_spec, container, group
 Json = dict[str, Any]
 READY = {"do": "setPods", "phase": "Running", "ready": True}
 CONFIG = "applications:\n- name: app1\n  import_path: m:app\n"
+EPOCH = "1970-01-01T00:00:00Z"
+WORK = {"podSets": [{"name": "head", "count": 1, "template": {"spec": {"containers": [container("ray-head")]}}}]}
 STEPS = {"stepSizePercent": 50, "maxSurgePercent": 100, "intervalSeconds": 10, "gatewayClassName": "any"}
 
 
@@ -111,6 +116,50 @@ async def test_what_a_change_brings(stage: ServiceStage, change: Json, clusters:
     await served(stage)
     await changed(stage, **change)
     assert len(stage.objects(kinds.RAY_CLUSTER)) == clusters
+
+
+async def test_a_cluster_that_waits_in_a_queue_says_why_in_the_words_of_its_queue(stage: ServiceStage) -> None:
+    await stage.client.create(kinds.CRD, next(one for one in load_crds() if one["spec"]["names"]["kind"] == "Workload"))
+    service = ray_service()
+    service["metadata"]["labels"] = {KUEUE_QUEUE: "team"}
+    await served(stage, service)
+    _, second = names_of(await changed(stage, rayClusterConfig=config_of("rayproject/ray:2.61.0", suspend=True)))
+    cluster = await stage.client.get(kinds.RAY_CLUSTER, second, "default")
+    stage.clock.advance(31)
+    await stage.settle()
+    assert "is suspended, for example until its queue starts it" in upgrade_message(await status(stage))
+    await store_workload(stage, cluster, "couldn't assign flavors to pod set head: 2 cpu more needed")
+    stage.clock.advance(31)
+    await stage.settle()
+    assert upgrade_message(await status(stage)).endswith(
+        f"RayCluster {second} waits in queue team: couldn't assign flavors to pod set head: 2 cpu more needed"
+    )
+    asked = await explain_to(stage.client, (kinds.RAY_SERVICE,), "svc1", "default")
+    assert (asked["kind"], asked["name"], asked["state"]) == ("RayCluster", second, "queued")
+    assert asked["message"] == "couldn't assign flavors to pod set head: 2 cpu more needed"
+    await stage.client.patch(kinds.RAY_CLUSTER, second, "default", {"spec": {"suspend": False}})
+    stage.clock.advance(31)
+    await stage.settle()
+    assert "queue" not in upgrade_message(await status(stage))
+
+
+def upgrade_message(told: Json) -> str:
+    return next(str(one["message"]) for one in told["conditions"] if one["type"] == "UpgradeInProgress")
+
+
+async def store_workload(stage: ServiceStage, cluster: Json, message: str) -> None:
+    """The Workload of a cluster as its queue keeps it, and one that only claims to be."""
+    for name, owner in (("a-claim", "another"), ("raycluster", view.uid(cluster))):
+        reference = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": view.name(cluster), "uid": owner}
+        metadata = {"name": name, "labels": {KUEUE_JOB_UID: view.uid(cluster)}}
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
+        made = {"apiVersion": kinds.WORKLOAD.api_version, "kind": "Workload", "metadata": metadata, "spec": WORK}
+        stored = await stage.client.create(kinds.WORKLOAD, made, "default")
+        waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "lastTransitionTime": EPOCH}
+        told = {"conditions": [{**waits, "message": message if owner == view.uid(cluster) else "of another"}]}
+        await stage.client.patch(
+            kinds.WORKLOAD, stored["metadata"]["name"], "default", {"status": told}, subresource="status"
+        )
 
 
 async def test_appended_groups_keep_what_the_autoscaler_made(stage: ServiceStage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.api import kinds
+from shoal.api.kind import Key
 from shoal.api.kueue_names import LONGEST_EVENT, bounded
 from shoal.api.meta import Json
 from shoal.controllers.planning.decisions import Decisions
@@ -86,6 +87,8 @@ class QueueContext:
         self.stored(draft)
         for type, reason, message in draft.told:
             self.tell(draft.obj, type, reason, message)
+            if type == "Warning":
+                self._tell_job(draft, reason, message)
         if draft.preemptor is not None:
             victim = self.caches.cluster_queue_name(draft.workload)
             self.tell(draft.preemptor, "Normal", "PreemptedWorkload", _preempted(draft, draft.preemptor, victim))
@@ -97,6 +100,13 @@ class QueueContext:
         if draft.is_true("QuotaReserved") and self.decisions.reservation(key, uid) is not None:
             self.observations.note(ReservationRefused(gang=key, uid=uid, until=draft.now + int(RETRY_REFUSED * SECOND)))
             self.tell(draft.obj, "Warning", "QuotaRefused", f"its quota cannot be stored: {error}")
+
+    def _tell_job(self, draft: WorkloadDraft, reason: str, message: str) -> None:
+        """Why it waits, and what goes wrong, stands where people look first: `kubectl describe` of their job."""
+        metadata = draft.workload.metadata
+        found = self.caches.job_of(Key(metadata.namespace, metadata.name))
+        if found is not None and found[0].kind != kinds.POD:
+            self.tell(found[1], "Warning", reason, message)
 
     def tell(self, obj: Json, type: EventType, reason: str, message: str) -> None:
         if self.settings.events:

@@ -22,7 +22,7 @@ from shoal.controllers.ray.cron import RayCronJobReconciler
 from shoal.controllers.ray.job import Dashboard, HttpDashboard, JobReconciler, Poller, ProxiedDashboard
 from shoal.controllers.ray.owned_writer import OwnedWriter
 from shoal.controllers.ray.ray_kind import RayReconciler
-from shoal.controllers.ray.service import HttpServeApi, RayServiceReconciler, ServeApi
+from shoal.controllers.ray.service import HttpServeApi, QueueReasons, RayServiceReconciler, ServeApi
 from shoal.controllers.ray.settings import RaySettings
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -93,6 +93,7 @@ class Operator:
             self.caches,
             self.recorders["rayservice"],
             self.serve,
+            QueueReasons(client, self.clock),
             settings,
             self.clock,
             in_a_rush=lambda: len(self.clusters.queue) > 0,

@@ -13,7 +13,9 @@ from random import Random
 
 from shoal.api import kinds, ray_gang
 from shoal.api.kind import Key
+from shoal.api.labels import KUEUE_QUEUE
 from shoal.api.meta import Json
+from shoal.api.objects import label
 from shoal.api.times import parse_time
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.caches import Caches
@@ -22,6 +24,7 @@ from shoal.controllers.ray.owned_writer import OwnedWriter, key_of
 from shoal.controllers.ray.service import applications, spec_changes
 from shoal.controllers.ray.service.clusters import ServiceClusters
 from shoal.controllers.ray.service.entrances import Entrances
+from shoal.controllers.ray.service.queue_reason import QueueReasons
 from shoal.controllers.ray.service.rules import first_problem, initializing_timeout
 from shoal.controllers.ray.service.serve_api import ServeApi
 from shoal.controllers.ray.service.service_pass import ServiceMemory, ServicePass, begin_pass
@@ -66,12 +69,13 @@ class RayServiceReconciler:
         caches: Caches,
         recorder: Recorder,
         api: ServeApi,
+        queues: QueueReasons,
         settings: RaySettings,
         clock: Clock,
         random: Random | None = None,
         in_a_rush: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._writer, self._caches, self._recorder = writer, caches, recorder
+        self._writer, self._caches, self._recorder, self._queues = writer, caches, recorder, queues
         self._settings, self._clock, self._in_a_rush = settings, clock, in_a_rush
         self._serving = ServeApplications(writer, caches, recorder, api, settings, clock)
         self._clusters = ServiceClusters(writer, caches, recorder, settings, clock, self._serving, random)
@@ -253,7 +257,7 @@ class RayServiceReconciler:
             if cluster is not None:
                 at.part(role)["rayClusterStatus"] = copied_cluster_status(cluster)
         at.progresses = _progresses(at)
-        settle_conditions(at.status, at.conditions, _waits_for(at))
+        settle_conditions(at.status, at.conditions, _waits_for(at, await self._queues.why_waiting(at.pending)))
         self._end_late_start(at)
         await self._publish(at)
 
@@ -319,13 +323,15 @@ def _progresses(at: ServicePass) -> bool:
     return not (at.troubles or (cluster is not None and (view.suspended(cluster) or ray_gang.why_waiting(cluster))))
 
 
-def _waits_for(at: ServicePass) -> str:
-    """Why the cluster that is to serve does not yet, in words."""
+def _waits_for(at: ServicePass, queued: str) -> str:
+    """Why the cluster that is to serve does not yet, in words; `queued`: what its queue says."""
     if at.troubles:
         return "; ".join(at.troubles)
     cluster = at.pending
     if cluster is None:
         return ""
+    if queued:
+        return f"RayCluster {view.name(cluster)} waits in queue {label(cluster, KUEUE_QUEUE)}: {queued}"
     if view.suspended(cluster):
         return f"RayCluster {view.name(cluster)} is suspended, for example until its queue starts it"
     room = ray_gang.why_waiting(cluster)

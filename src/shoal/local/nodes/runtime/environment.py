@@ -31,8 +31,11 @@ def expand(text: str, values: dict[str, str]) -> str:
 
 
 def command_line(container: Json, default: Iterable[str], values: dict[str, str]) -> list[str]:
-    """Command and args with references expanded; the image's own command when the manifest names neither."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])] or list(default)
+    """Command and args with references expanded; the image's own command when the manifest names neither, or only flags
+    for it."""
+    command, args = container.get("command") or [], container.get("args") or []
+    flags = not command and str(next(iter(args), "")).startswith("-")
+    words = [*(default if flags else command), *args] or list(default)
     return [expand(str(word), values) for word in words]
 
 

@@ -26,9 +26,6 @@ class ContainerView(Protocol):
     @property
     def ready(self) -> bool: ...
 
-    @property
-    def ever_started(self) -> bool: ...
-
     def status(self) -> Json: ...
 
     @property
@@ -47,6 +44,7 @@ class StatusBook:
             condition["type"]: condition for condition in known.get("conditions") or () if condition["type"] in _OURS
         }
         self._resumed = "startTime" in known
+        self._has_run = known.get("phase") == "Running"  # also under an earlier agent: it is never Pending again
         self._failure: tuple[str, str] | None = None
         self._waiting: tuple[str, str] = ("ContainerCreating", "")
         self.initialized = not (pod["spec"].get("initContainers") or ())
@@ -122,13 +120,14 @@ class StatusBook:
         if any(c.role == "init" and c.exit_code not in (None, 0) for c in inits) and policy == "Never":
             return "Failed"
         if not self.initialized or not mains:
-            return "Pending"
+            return "Running" if self._has_run else "Pending"
         codes = [container.exit_code for container in mains]
         if all(code is not None for code in codes):
             if policy == "Never" or (policy == "OnFailure" and all(code == 0 for code in codes)):
                 return "Succeeded" if all(code == 0 for code in codes) else "Failed"
             return "Running"
-        return "Running" if any(container.ever_started for container in mains) else "Pending"
+        self._has_run = self._has_run or not any(_never_started(container) for container in mains)
+        return "Running" if self._has_run else "Pending"
 
     def _not_yet(self, field: str) -> list[Json]:
         reason, message = self._waiting
@@ -157,6 +156,12 @@ class StatusBook:
             if message:
                 condition["message"] = message
         self._conditions[kind] = condition
+
+
+def _never_started(container: ContainerView) -> bool:
+    """A pod is Pending until each of its containers was started once: clients run commands in one that is Running."""
+    status = container.status()
+    return "waiting" in status["state"] and not status["lastState"]
 
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
