@@ -38,8 +38,7 @@ from shoal.api import kinds
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
-from shoal.controllers.planning import PlanningLoop, PlanningSettings
-from shoal.controllers.planning import loop as planning_loop
+from shoal.controllers.planning import PlanningLoop, PlanningSettings, pace
 from shoal.controllers.planning.history.store import HistoryStore
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.model import Plan
@@ -353,7 +352,7 @@ def main() -> None:
     parser.add_argument("--history", default="memory", help="as --history of `shoal controller`")
     parser.add_argument("--profile", help="a file for cProfile's figures")
     asked = parser.parse_args()
-    planning_loop.PAUSE = asked.pause
+    pace.PAUSE = asked.pause
     logging.basicConfig(level=logging.INFO, stream=open("/dev/null", "w"))  # noqa: SIM115
     queues = BASELINE["queuesSets"][0]
     if asked.large:

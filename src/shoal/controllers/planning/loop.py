@@ -36,6 +36,7 @@ from shoal.controllers.planning.observations import (
     WriteStored,
     WriteUnknown,
 )
+from shoal.controllers.planning.pace import PlanPace
 from shoal.controllers.planning.pods import GangPod, SeenPod
 from shoal.controllers.planning.preemptors import Preemptors
 from shoal.controllers.planning.provisioning import NodeProvisioning
@@ -57,16 +58,6 @@ from shoal.kube.writes import Writes
 log = logging.getLogger(__name__)
 
 RAY_MAKERS = ("RayJob", "RayCluster", "Ray", "RayService", "AppWrapper")
-CROWD = 100
-PAUSE = 0.02
-"""Seconds between two plans where there are more gangs than that: what comes meanwhile becomes one plan."""
-GREAT_CROWD = 1_000
-GREAT_PAUSE = 0.1
-"""The same where very many wait: the wait of each is far longer, and most of a plan's cost does not depend on how much
-is decided in it."""
-PAUSE_SHARE = 6
-LONGEST_PAUSE = 0.25
-"""The pause is so many times as long as the last plan took, up to this: the API server may need the same cores."""
 
 
 class PlanningLoop:
@@ -115,7 +106,7 @@ class PlanningLoop:
         self.turn = 0
         """Counts what the engine was told."""
         self._plans = 0
-        self._planned_at = 0.0
+        self.pace = PlanPace()
         self.ready = asyncio.Event()
         """Set after the first plan, which is made when everything was read."""
         self._changed = asyncio.Event()
@@ -308,19 +299,15 @@ class PlanningLoop:
         return plan
 
     async def _plan_on_change(self) -> None:
-        pause = PAUSE
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
-            left = self._planned_at + pause - self.clock.monotonic()
-            if left > 0 and self.engine.crowd > CROWD:
+            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd):
                 await self.clock.sleep(left)
             self._changed.clear()
             began = self.clock.monotonic()
             self.plan()
-            self._planned_at = self.clock.monotonic()
-            least = GREAT_PAUSE if self.engine.crowd > GREAT_CROWD else PAUSE
-            pause = max(least, min(LONGEST_PAUSE, PAUSE_SHARE * (self._planned_at - began)))
+            self.pace.planned(began, self.clock.monotonic(), self.engine.crowd)
 
     def _plan_at(self, moment: int) -> None:
         if self._wake is not None:

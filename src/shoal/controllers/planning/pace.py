@@ -1,0 +1,36 @@
+"""How soon one plan may follow another: at once where little goes on, less often where thousands of changes come.
+
+Asked by the planning loop before each plan. What comes during a pause becomes one plan; the API server may need the
+same cores. Knows nothing of gangs but how many there are.
+"""
+
+from __future__ import annotations
+
+CROWD = 100
+PAUSE = 0.02
+"""Seconds between two plans where there are more gangs than that."""
+GREAT_CROWD = 1_000
+GREAT_PAUSE = 0.1
+"""The same where very many wait and changes do not stop coming: each gang waits far longer than that, and most of a
+plan's cost does not depend on how much it decides."""
+STEADY = 10
+"""So many plans one after the other had to wait for the pause: changes do not stop coming."""
+SHARE = 6
+LONGEST = 0.25
+"""The pause is so many times as long as the last plan took, up to this."""
+
+
+class PlanPace:
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._hurried = 0
+
+    def left(self, now: float, crowd: int) -> float:
+        """Seconds until the next plan may begin; asked once for each plan."""
+        left = self._next - now
+        self._hurried = self._hurried + 1 if left > 0 else 0
+        return left if left > 0 and crowd > CROWD else 0.0
+
+    def planned(self, began: float, ended: float, crowd: int) -> None:
+        steady = self._hurried >= STEADY and crowd > GREAT_CROWD
+        self._next = ended + max(GREAT_PAUSE if steady else PAUSE, min(LONGEST, SHARE * (ended - began)))

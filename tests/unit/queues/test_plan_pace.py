@@ -1,0 +1,45 @@
+"""Plans follow changes at once, and become fewer where thousands of gangs wait and changes do not stop coming."""
+
+from __future__ import annotations
+
+from shoal.controllers.planning.pace import GREAT_CROWD, LONGEST, PlanPace
+
+
+def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0) -> int:
+    """How many are made where a change comes `between` seconds after each."""
+    pace, now, count = PlanPace(), 0.0, 0
+    while now < seconds:
+        now += between
+        now += pace.left(now, crowd)
+        pace.planned(now, now + each, crowd)
+        now, count = now + each, count + 1
+    return count
+
+
+def test_few_gangs_never_wait_for_a_pause() -> None:
+    assert plans_in(1.0, crowd=10) == 1000
+
+
+def test_a_crowd_is_planned_for_at_most_fifty_times_a_second() -> None:
+    assert 40 < plans_in(1.0, crowd=500) < 50
+
+
+def test_where_very_many_wait_and_changes_do_not_stop_plans_are_a_tenth_of_a_second_apart() -> None:
+    assert 100 < plans_in(10.0, crowd=GREAT_CROWD + 1) < 120
+
+
+def test_a_change_after_a_rest_is_planned_for_at_once_however_many_wait() -> None:
+    pace = PlanPace()
+    for at in range(100):
+        assert pace.left(at, 100_000) == 0.0
+        pace.planned(at, at + 0.001, 100_000)
+        assert 0 < pace.left(at + 0.002, 100_000) < 0.03  # a second one soon after it is not held back for long
+        pace.planned(at + 0.03, at + 0.031, 100_000)
+
+
+def test_a_plan_that_takes_long_is_followed_by_a_longer_pause() -> None:
+    pace = PlanPace()
+    pace.planned(0.0, 0.03, 500)
+    assert 0.17 < pace.left(0.03, 500) < 0.19
+    pace.planned(1.0, 3.0, 500)
+    assert pace.left(3.0, 500) == LONGEST
