@@ -7,7 +7,7 @@ does no I/O, reads no clock and never raises on a bad fact: what cannot be used 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -308,6 +308,10 @@ class Engine:
         """What was free on all nodes at the last plan, less what is planned there: a sum, whatever fits where."""
         room = self._state.ledger.room
         return {resource: room.sum_free(resource, room.alive) for resource in room.resources}
+
+    def order(self, gang: Gang) -> tuple[Any, ...]:
+        """Its place within its lane by the policy; smallest first."""
+        return self._state.policy.order(gang)
 
     def gang(self, key: str) -> Gang | None:
         """What is known of a gang, assumptions included."""

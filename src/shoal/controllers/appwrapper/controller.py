@@ -33,6 +33,7 @@ from shoal.controllers.appwrapper.store import Store
 from shoal.controllers.appwrapper.subjects import wrapper_subject
 from shoal.controllers.appwrapper.wrapped import gang_key, owner_reference
 from shoal.controllers.planning import NodeRequester, PlanningLoop
+from shoal.controllers.planning.cluster_line import ClusterLine
 from shoal.controllers.planning.growth import Growth
 from shoal.controllers.planning.loop_guard import LoopGuard
 from shoal.controllers.planning.observations import Observation, Observations
@@ -91,7 +92,7 @@ class AppWrapperController:
         if elsewhere is not None:
             self._destinations = Destinations(elsewhere, planning, self.caches.wrapper_by_uid)
             self.context.intake.destinations = self._destinations
-            elsewhere.subscribe(self._choices_due.set, self.context.intake.wake_gang, self._stored_round)
+            elsewhere.subscribe(self._room_changed, self.context.intake.wake_gang, self._stored_round)
         self.reconciler = AppWrapperReconciler(self.context)
         self._quota = QuotaStatus(writer, self.caches, planning.engine)
         self._quota_due = asyncio.Event()
@@ -118,7 +119,7 @@ class AppWrapperController:
             tasks.create_task(self._growth.run(self.clock))
             if self._destinations is not None and self.context.elsewhere is not None:
                 self.context.elsewhere.everything_is_read()
-                tasks.create_task(self._choose_again())
+                tasks.create_task(self._choose_again(self._destinations.line))
 
     async def synced(self) -> None:
         await self.caches.synced()
@@ -140,8 +141,8 @@ class AppWrapperController:
         self.context.intake.observed(observation)
 
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
-        if self._destinations is not None:
-            self._destinations.planned(plan)
+        if self._destinations is not None and self._destinations.planned(plan):
+            self._choices_due.set()
         for key in touched:
             address = self.context.intake.addresses.get(key)
             if address is not None:
@@ -204,6 +205,8 @@ class AppWrapperController:
                         key = (wrapper.metadata.namespace, wrapper.metadata.name)
                         log.info("AppWrapper %s/%s is admitted and not started yet; looking again", *key)
                         self.context.intake.wake_gang(wrapper.metadata.uid)
+            if self._destinations is not None:
+                self.context.intake.choose_again(self._destinations.line.refresh())
             self.planning.plan_again()
 
     async def _publish_quota(self) -> None:
@@ -214,7 +217,12 @@ class AppWrapperController:
                 self._quota_due.set()
             await self.clock.sleep(QUOTA_PAUSE)
 
-    async def _choose_again(self) -> None:
+    def _room_changed(self, cluster: str) -> None:
+        if self._destinations is not None:
+            self._destinations.line.changed(cluster)
+            self._choices_due.set()
+
+    async def _choose_again(self, line: ClusterLine) -> None:
         """What changes in other clusters within a moment is looked at once."""
         await self.planning.ready.wait()
         pause = CHOICE_PAUSE
@@ -223,7 +231,7 @@ class AppWrapperController:
             await self.clock.sleep(pause)
             self._choices_due.clear()
             began = self.clock.monotonic()
-            self.context.intake.choose_again()
+            self.context.intake.choose_again(line.look())
             pause = max(CHOICE_PAUSE, 4 * (self.clock.monotonic() - began))  # where very many wait
 
     def _growth_waits(self, pod: SeenPod, missing: tuple[Shortfall, ...]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from shoal.api.appwrapper import AppWrapper
@@ -112,10 +112,10 @@ class Intake:
                 self.update(wrapper)
                 self._wake(address, 0.0)
 
-    def choose_again(self) -> None:
-        """Other clusters may have other room than before: those that wait, or were about to go there, look again."""
-        for address in list(self.addresses.values()):
-            wrapper = self.caches.wrapper(*address)
+    def choose_again(self, uids: Iterable[str]) -> None:
+        """Of these that wait, other clusters may say otherwise now."""
+        for uid in uids:
+            wrapper = self.caches.wrapper_by_uid(uid)
             if wrapper is not None and not wrapper.status.can_run and not wrapper.metadata.deletion_timestamp:
                 self.update(wrapper)
 

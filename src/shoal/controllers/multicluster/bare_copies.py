@@ -116,6 +116,9 @@ class BareCopies:
     def every(self) -> list[tuple[Kind, Json]]:
         return [(kind, one) for kind, cache in self._caches.items() for one in cache.list()]
 
+    def of_gang(self, uid: str) -> list[Json]:
+        return [one for cache in self._caches.values() for one in cache.by_index("hub", uid)]
+
     def holds(self, uid: str) -> bool:
         return any(cache.by_index("hub", uid) for cache in self._caches.values())
 

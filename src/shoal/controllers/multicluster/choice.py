@@ -36,6 +36,11 @@ class ClusterPolicy(msgspec.Struct, frozen=True):
     order: tuple[str, ...] = ("first",)
     race: int = 1
 
+    @property
+    def first_settles(self) -> bool:
+        """Is the first of the best tier the one that is chosen, whatever comes after it?"""
+        return self.order[0] == "first" and self.race == 1
+
 
 def parse_policy(text: str) -> ClusterPolicy:
     """From `cheapest,most-free` or `race=2,first`. Raises BadInput."""

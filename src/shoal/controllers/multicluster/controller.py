@@ -158,7 +158,7 @@ class ClusterController:
 
     def _cluster_changed(self, change: Change) -> None:
         self.keeping.enqueue(change.key.name)
-        self._placing.room_changed()
+        self._placing.room_changed(change.key.name)
         self._checks_changed(map(key_of, self.hub.checks.list()))
         if change.old is not None and change.new is not None and _orders(change.old) != _orders(change.new):
             self.members.tell(change.key.name)

@@ -33,10 +33,10 @@ FRESH = 0.75
 
 
 class Fences:
-    """One for each member, by name. `may_write(name)`: is it the cluster we know? `changed()`: one has a fence now."""
+    """One for each member, by name. `may_write(name)`: is it the cluster we know? `changed(name)`: it has one now."""
 
     def __init__(
-        self, settings: ClusterSettings, clock: Clock, may_write: Callable[[str], bool], changed: Callable[[], None]
+        self, settings: ClusterSettings, clock: Clock, may_write: Callable[[str], bool], changed: Callable[[str], None]
     ) -> None:
         self._settings, self._clock, self._may_write, self._changed = settings, clock, may_write, changed
         self._fences: dict[str, MemberFence] = {}
@@ -62,7 +62,7 @@ class Fences:
             self._clock,
             lambda: self._may_write(name),
             granting,
-            self._changed,
+            lambda: self._changed(name),
         )
         self._fences[name] = made
         self._tasks[name] = asyncio.create_task(made.run(), name=f"lease in {name}")

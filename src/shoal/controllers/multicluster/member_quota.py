@@ -75,6 +75,12 @@ class MemberQuota:
     def is_known(self) -> bool:
         return all(cache.synced.is_set() for cache in self.caches)
 
+    @property
+    def may_evict(self) -> bool:
+        """Could a queue here evict gangs for another, or is that not known?"""
+        never = (one.spec.preemption.within_cluster_queue == "Never" for one in self._queues.list())
+        return not self.is_known or not all(never)
+
     def subscribe(self) -> None:
         self._workloads.subscribe(self._workload_changed)
         for cache in (self._local, self._queues):

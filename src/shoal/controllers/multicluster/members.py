@@ -112,6 +112,13 @@ class Members:
         member = self.get(name)
         return member if member is not None and member.synced and self.may_write(name) else None
 
+    def takes_gangs(self, name: str, cluster: Json) -> bool:
+        """Is it in use, and neither cordoned nor taken away? `cluster`: its MultiKueueCluster."""
+        metadata = cluster["metadata"]
+        if metadata.get("deletionTimestamp") or annotation(cluster, words.CORDONED):
+            return False
+        return self.usable(name) is not None
+
     def is_leaving(self, name: str) -> bool:
         """Is it being taken away? Its gangs go back, and it gets no more."""
         cluster = self._clusters.get(Key("", name))
@@ -311,7 +318,7 @@ class Members:
             lambda: self._changed(name),
             self._places.heard,
             self._places.bare_heard,
-            self._placing.room_changed,
+            lambda: self._placing.room_changed(name),
         )
         member.logs = MemberLogs(member, self._hub, self._placing.keeper_for)
         self.fences.begin(name, member.client, self.origin)

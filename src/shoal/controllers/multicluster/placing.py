@@ -22,7 +22,7 @@ from shoal.controllers.multicluster.member_logs import KeeperFor
 from shoal.controllers.multicluster.room import question_of
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.multicluster.supply import Judgement, MemberSupply, Tier
-from shoal.engine.model import Gang
+from shoal.engine.model import Amounts, Gang
 from shoal.engine.nodes import demand_of
 from shoal.errors import BadInput
 from shoal.kube.clock import Clock, SystemClock
@@ -94,17 +94,18 @@ class ClusterPlacing:
         self._gangs: dict[str, tuple[Gang, tuple[str, ...]]] = {}
         """Gangs that have clusters, by UID."""
         self._counts: dict[str, int] = {}
-        self._refused: dict[tuple[str, str], tuple[float, str]] = {}
+        self._refused: dict[str, dict[str, tuple[float, str]]] = {}
+        """By UID and cluster: until when it is not asked, and why."""
         self._asking: set[asyncio.Task[None]] = set()
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self.keeper_for: KeeperFor = lambda client, whose: None
         """Who keeps logs of what runs in a member."""
 
     def attach(self, hub: Hub, members: Members) -> None:
         self.hub, self.members = hub, members
 
-    def subscribe(self, room: Callable[[], None]) -> None:
-        """`room` when a cluster may have other room than before."""
+    def subscribe(self, room: Callable[[str], None]) -> None:
+        """`room` with the name of a cluster that may have other room than before; an empty one: any."""
         self._listeners.append(room)
 
     # --- choosing
@@ -133,6 +134,7 @@ class ClusterPlacing:
         reasons: dict[str, str] = {}
         candidates = []
         question = question_of(gang)
+        settles = wishes.policy.first_settles
         for at, name in enumerate(names):
             if name == HOME:
                 continue
@@ -142,6 +144,8 @@ class ClusterPlacing:
             if supply is None or judged.tier is Tier.SHORT:
                 reasons[name] = judged.why or "it was not reached yet"
                 continue
+            if settles and judged.tier is Tier.FITS:
+                return Chosen((name,), reasons)
             candidates.append(self._candidate(name, at, supply, judged.tier, wishes))
         return Chosen(chosen(candidates, wishes.policy, demand_of(gang.pod_sets)), reasons)
 
@@ -158,12 +162,23 @@ class ClusterPlacing:
             return why
         if wishes.excludes(cluster["metadata"].get("labels") or {}):
             return f"its labels do not match {words.SELECTOR}: {wishes.required}"
-        if members.is_leaving(name) or members.is_cordoned(name) or members.usable(name) is None:
+        if not members.takes_gangs(name, cluster):
             return members.trouble(name)
         if wishes.loss == "move" and not members.fences.holds(name):
             return NOT_FENCED
-        until, why = self._refused.get((uid, name), (0.0, ""))
-        return why if self.clock.monotonic() < until else ""
+        refused = self._refused.get(uid)
+        until, why = refused.get(name, (0.0, "")) if refused is not None else (0.0, "")
+        return why if refused is not None and self.clock.monotonic() < until else ""
+
+    def is_special(self, uid: str) -> bool:
+        """Has a cluster refused this very gang?"""
+        return uid in self._refused
+
+    def room(self, cluster: str, *, queued: bool) -> Amounts | None:
+        """Sums that no gang that starts there exceeds; None: they are not known. `queued`: gangs of a queue, for which
+        others may be evicted there."""
+        supply = self.supply(cluster)
+        return supply.most(queued=queued) if supply is not None else None
 
     def _candidate(self, name: str, at: int, supply: MemberSupply, tier: Tier, wishes: Wishes) -> Candidate:
         cluster = (self.members.cluster(name) if self.members is not None else None) or {"metadata": {}}
@@ -208,16 +223,19 @@ class ClusterPlacing:
     def refuse(self, uid: str, cluster: str, why: str) -> None:
         """This cluster is not chosen again for this gang for a while."""
         seconds = self.settings.refused_seconds
-        self._refused[uid, cluster] = (self.clock.monotonic() + seconds, why)
+        self._refused.setdefault(uid, {})[cluster] = (self.clock.monotonic() + seconds, why)
         task = asyncio.get_running_loop().create_task(self._ask_again(uid, cluster, seconds))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
     async def _ask_again(self, uid: str, cluster: str, seconds: float) -> None:
         await self.clock.sleep(seconds)
-        if self._refused.get((uid, cluster), (0.0, ""))[0] <= self.clock.monotonic():
-            self._refused.pop((uid, cluster), None)
-        self.room_changed()
+        refused = self._refused.get(uid, {})
+        if refused.get(cluster, (0.0, ""))[0] <= self.clock.monotonic():
+            refused.pop(cluster, None)
+            if not refused:
+                self._refused.pop(uid, None)
+        self.room_changed(cluster)
 
     # --- members that change
 
@@ -227,11 +245,12 @@ class ClusterPlacing:
         for gang, clusters in self._gangs.values() if supply is not None else ():
             if name in clusters and supply is not None:
                 supply.keep(gang)
-        self.room_changed()
+        self.room_changed(name)
 
-    def room_changed(self) -> None:
+    def room_changed(self, cluster: str = "") -> None:
+        """This one may have other room than before; an empty name: any."""
         for tell in self._listeners:
-            tell()
+            tell(cluster)
 
     def supply(self, name: str) -> MemberSupply | None:
         member = self.members.get(name) if self.members is not None else None

@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.controllers.multicluster.placing import ClusterPlacing, wishes_of
 from shoal.controllers.planning.other_clusters import NominatedClusters
 from shoal.engine.kueue import read
-from shoal.engine.model import Gang
+from shoal.engine.model import Amounts, Gang
 from shoal.errors import BadInput
 
 
@@ -26,11 +26,23 @@ class QueuedPlaces:
         self.has_queue = False
         """Does a queue controller of this process ask?"""
 
-    def subscribe(self, room: Callable[[], None]) -> None:
+    def subscribe(self, room: Callable[[str], None]) -> None:
         self.has_queue = True
         self.placing.subscribe(room)
 
-    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:
+    def is_special(self, uid: str) -> bool:
+        return self.placing.is_special(uid)
+
+    def room(self, cluster: str) -> Amounts | None:
+        return self.placing.room(cluster, queued=True)
+
+    def nominate(
+        self,
+        gang: Gang,
+        check: str,
+        annotations: Mapping[str, str] | None,
+        among: frozenset[str] | None = None,
+    ) -> NominatedClusters:
         hub = self.placing.hub
         names = hub.clusters_of(check) if hub is not None else None
         if hub is None:
@@ -41,7 +53,8 @@ class QueuedPlaces:
             wishes = wishes_of(annotations, self.placing.settings.policy, self.placing.settings.loss)
         except BadInput as error:
             return NominatedClusters(reasons={"": str(error)})
-        found = self.placing.choose(gang, names, wishes)
+        asked = names if among is None else tuple(name for name in names if name in among)
+        found = self.placing.choose(gang, asked, wishes)
         return NominatedClusters(found.clusters, found.reasons)
 
     def nominate_again(self, workload: Json, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:

@@ -71,6 +71,13 @@ class MemberSupply:
     def free(self) -> Amounts:
         return self.pods.room.free if self.is_known else {}
 
+    def most(self, *, queued: bool) -> Amounts | None:
+        """Sums that no gang that starts here exceeds; None: they are not known. `queued`: gangs of a queue, for which
+        others may be evicted here."""
+        if not self.is_known or (queued and self.quota is not None and self.quota.may_evict):
+            return None
+        return self.free
+
     def keep(self, gang: Gang) -> None:
         """Its room and quota here are this gang's from now on."""
         self._kept[gang.uid] = gang

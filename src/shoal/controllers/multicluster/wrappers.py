@@ -35,7 +35,7 @@ from shoal.controllers.multicluster.wrapper_copies import (
     round_of,
 )
 from shoal.controllers.planning.other_clusters import MemberChoice, ObjectName, Sent, SentCopy, StoredRound
-from shoal.engine.model import Gang
+from shoal.engine.model import Amounts, Gang
 from shoal.engine.nodes import parse_selector
 from shoal.errors import BadInput
 from shoal.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -62,6 +62,8 @@ class AppWrapperPlaces:
         self._places: dict[str, StoredPlace] = {}
         self._moving: dict[str, str] = {}
         """UID of the gang that leaves each cluster now, for another."""
+        self._seen_in: dict[str, set[str]] = {}
+        """Clusters in which something of a gang was ever seen, by UID."""
         self._changed: Callable[[str], None] = lambda uid: None
         self._stored: Callable[[str], StoredRound | None] = lambda uid: StoredRound("unsure")
 
@@ -79,7 +81,7 @@ class AppWrapperPlaces:
 
     def subscribe(
         self,
-        room: Callable[[], None],
+        room: Callable[[str], None],
         changed: Callable[[str], None],
         stored: Callable[[str], StoredRound | None],
     ) -> None:
@@ -98,6 +100,7 @@ class AppWrapperPlaces:
         wanted: ClusterScheduling | None,
         annotations: Mapping[str, str] | None = None,
         unstoppable: str = "",
+        among: frozenset[str] | None = None,
     ) -> MemberChoice:
         names, missing = self._names()
         if missing:
@@ -106,17 +109,24 @@ class AppWrapperPlaces:
             wishes = wishes_of(annotations, self._settings.policy, self._settings.app_wrapper_loss)
         except BadInput as error:
             return MemberChoice(reasons={"": str(error)})
-        for name in names:
-            if self._holds_unknown(name, gang.uid):
+        for name in self._seen_in.get(gang.uid, ()):
+            if name in names and self._holds_unknown(name, gang.uid):
                 return MemberChoice(reasons={name: NOT_REMEMBERED})
 
         def excluded(name: str, cluster: Json) -> str:
-            return _excluded(cluster, wanted) or (unstoppable if self.is_bare(name) else "")
+            return _excluded(cluster, wanted) or (unstoppable if unstoppable and self.is_bare(name) else "")
 
-        found = self.placing.choose(gang, names, wishes, excluded)
+        asked = names if among is None else tuple(name for name in names if name in among)
+        found = self.placing.choose(gang, asked, wishes, excluded)
         name = found.clusters[0] if found.clusters else ""
         at_home = HOME in names and not name and not self.placing.is_unsure(names)
         return MemberChoice(cluster=name, at_home=at_home, reasons=found.reasons)
+
+    def is_special(self, uid: str) -> bool:
+        return uid in self._seen_in or self.placing.is_special(uid)
+
+    def room(self, cluster: str) -> Amounts | None:
+        return self.placing.room(cluster, queued=False)
 
     def _names(self) -> tuple[tuple[str, ...], str]:
         """The clusters of every MultiKueueConfig that is named, in order, each once; and the first that is missing."""
@@ -148,7 +158,8 @@ class AppWrapperPlaces:
 
     def forget(self, uid: str) -> None:
         self._places.pop(uid, None)
-        self._moving = {name: one for name, one in self._moving.items() if one != uid}
+        if uid in self._moving.values():
+            self._moving = {name: one for name, one in self._moving.items() if one != uid}
         self.placing.forget(uid)
 
     def refuse(self, uid: str, cluster: str, why: str) -> None:
@@ -194,20 +205,32 @@ class AppWrapperPlaces:
 
     def heard(self, name: str, copy: AppWrapper) -> None:
         """Something of an AppWrapper changed in this member."""
+        self._note_seen(name, round_of(copy)[0])
         if self._members is not None and self._is_stale(name, *round_of(copy), has_never_run(copy)):
             self._members.look_again(name)
         self._changed(round_of(copy)[0])
 
     def bare_heard(self, name: str, uid: str) -> None:
         """Something that an AppWrapper wraps changed in this member."""
+        self._note_seen(name, uid)
         if self._members is not None and any(self._is_stale(name, *one) for one in self._bare_rounds(name, uid)):
             self._members.look_again(name)
         self._changed(uid)
 
+    def _note_seen(self, name: str, uid: str) -> None:
+        member = self._members.get(name) if self._members is not None else None
+        wrapped = member is not None and member.wrappers is not None and bool(member.wrappers.of_gang(uid))
+        if wrapped or (member is not None and member.bare is not None and member.bare.holds(uid)):
+            self._seen_in.setdefault(uid, set()).add(name)
+        elif uid in self._seen_in:
+            self._seen_in[uid].discard(name)
+            if not self._seen_in[uid]:
+                del self._seen_in[uid]
+
     def _bare_rounds(self, name: str, uid: str) -> list[tuple[str, int, bool]]:
         member = self._members.get(name) if self._members is not None else None
-        every = member.bare.every() if member is not None and member.bare is not None else ()
-        return [(*marks(one), bool(annotation(one, GATED))) for _, one in every if marks(one)[0] == uid]
+        found = member.bare.of_gang(uid) if member is not None and member.bare is not None else ()
+        return [(*marks(one), bool(annotation(one, GATED))) for one in found]
 
     async def sweep(self, name: str) -> None:
         """Remove copies of rounds that are over, and those whose removal is owed."""

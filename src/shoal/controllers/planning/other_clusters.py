@@ -16,7 +16,7 @@ from shoal.api.appwrapper import AppWrapper, ClusterScheduling
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.controllers.planning.pods import GangPod
-from shoal.engine.model import Gang
+from shoal.engine.model import Amounts, Gang
 
 ObjectName = tuple[str, str, str]
 """apiVersion, kind and name of a wrapped object."""
@@ -68,9 +68,16 @@ class OtherClusters(Protocol):
         wanted: ClusterScheduling | None,
         annotations: Mapping[str, str] | None = None,
         unstoppable: str = "",
+        among: frozenset[str] | None = None,
     ) -> MemberChoice:
         """Where it would start now. `annotations`: the AppWrapper's. `unstoppable`: why what it wraps cannot be created
-        stopped; then only a cluster that runs AppWrappers takes it. Changes nothing."""
+        stopped; then only a cluster that runs AppWrappers takes it. `among`: only these are asked. Changes nothing."""
+
+    def is_special(self, uid: str) -> bool:
+        """May what is said of this gang not hold for another like it?"""
+
+    def room(self, cluster: str) -> Amounts | None:
+        """Sums that no AppWrapper that starts there exceeds; None: they are not known."""
 
     def is_bare(self, cluster: str) -> bool:
         """Does it run no AppWrappers, so that it gets the wrapped objects themselves?"""
@@ -145,12 +152,12 @@ class OtherClusters(Protocol):
 
     def subscribe(
         self,
-        room: Callable[[], None],
+        room: Callable[[str], None],
         changed: Callable[[str], None],
         stored: Callable[[str], StoredRound | None],
     ) -> None:
-        """`room` when a cluster may have other room than before, `changed` with the UID whose copy changed. `stored`
-        tells of an AppWrapper by UID; None: there is none."""
+        """`room` with the name of a cluster that may have other room than before, an empty one for any, `changed` with
+        the UID whose copy changed. `stored` tells of an AppWrapper by UID; None: there is none."""
 
     def everything_is_read(self) -> None:
         """From now on `stored` is sure: copies that were seen before are looked at again."""
@@ -166,8 +173,20 @@ class NominatedClusters(msgspec.Struct, frozen=True):
 class QueueClusters(Protocol):
     """What a queue whose admission check gives its gangs away asks before it reserves quota for one."""
 
-    def nominate(self, gang: Gang, check: str, annotations: Mapping[str, str] | None) -> NominatedClusters:
-        """Where it would start now. `annotations`: its job's. Changes nothing."""
+    def nominate(
+        self,
+        gang: Gang,
+        check: str,
+        annotations: Mapping[str, str] | None,
+        among: frozenset[str] | None = None,
+    ) -> NominatedClusters:
+        """Where it would start now. `annotations`: its job's. `among`: only these are asked. Changes nothing."""
+
+    def is_special(self, uid: str) -> bool:
+        """May what is said of this gang not hold for another like it?"""
+
+    def room(self, cluster: str) -> Amounts | None:
+        """Sums that no gang that starts there exceeds; None: they are not known."""
 
     def keep(self, gang: Gang, clusters: tuple[str, ...]) -> None:
         """Room in these clusters is this gang's from now on."""
@@ -175,5 +194,5 @@ class QueueClusters(Protocol):
     def forget(self, uid: str) -> None:
         """It holds no room anywhere."""
 
-    def subscribe(self, room: Callable[[], None]) -> None:
-        """`room` when a cluster may have other room than before."""
+    def subscribe(self, room: Callable[[str], None]) -> None:
+        """`room` with the name of a cluster that may have other room than before; an empty one: any."""

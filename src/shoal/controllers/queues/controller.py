@@ -22,6 +22,7 @@ from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
+from shoal.controllers.planning.cluster_line import ClusterLine
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
 from shoal.controllers.planning.other_clusters import QueueClusters
 from shoal.controllers.planning.questions.subject import QuestionSubject
@@ -97,9 +98,11 @@ class QueueController:
         self._destinations: QueueDestinations | None = None
         self._choices_due = asyncio.Event()
         if elsewhere is not None:
-            self._destinations = QueueDestinations(elsewhere, planning, self.caches, self.facts.alone)
+            self._destinations = QueueDestinations(
+                elsewhere, planning, self.caches, self.facts.alone, self._workload_by_uid
+            )
             self.context.clusters_of = self._destinations.clusters
-            elsewhere.subscribe(self._choices_due.set)
+            elsewhere.subscribe(self._room_changed)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
         self._telling = Telling(self.clock)
         self._draining = draining = Draining(self.caches, self.settings, ray)
@@ -144,7 +147,7 @@ class QueueController:
                 tasks.create_task(self.reasons.run())
                 tasks.create_task(self._elastic.run())
                 if self._destinations is not None:
-                    tasks.create_task(self._choose_again(self._destinations))
+                    tasks.create_task(self._choose_again(self._destinations.line))
         finally:
             await self.recorder.close()
             await self._draining.ray.close()
@@ -233,8 +236,8 @@ class QueueController:
     def planned(self, plan: Plan, touched: Sequence[str]) -> None:
         now = self.clock.now()
         self.metrics.planned(plan)
-        if self._destinations is not None:
-            self._destinations.planned(plan, self._workload_by_uid)
+        if self._destinations is not None and self._destinations.planned(plan):
+            self._choices_due.set()
         for key in touched:
             gang = self._gangs.get(key)
             if gang is not None and (self._is_given(gang) or self._telling.is_due(gang, now)):
@@ -353,7 +356,12 @@ class QueueController:
     def _workload_by_uid(self, uid: str) -> Workload | None:
         return self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
 
-    async def _choose_again(self, destinations: QueueDestinations) -> None:
+    def _room_changed(self, cluster: str) -> None:
+        if self._destinations is not None:
+            self._destinations.line.changed(cluster)
+            self._choices_due.set()
+
+    async def _choose_again(self, line: ClusterLine) -> None:
         """What changes in other clusters within a moment is looked at once."""
         await self.planning.ready.wait()
         pause = CHOICE_PAUSE
@@ -362,7 +370,7 @@ class QueueController:
             await self.clock.sleep(pause)
             self._choices_due.clear()
             began = self.clock.monotonic()
-            for uid in destinations.look_again():
+            for uid in line.look():
                 self._update_again(uid)
             pause = max(CHOICE_PAUSE, 4 * (self.clock.monotonic() - began))  # where very many wait
 

@@ -8,7 +8,6 @@ stored with the reservation (`status.nominatedClusterNames`); until then it is r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from heapq import nsmallest
 
 import msgspec
 
@@ -17,6 +16,7 @@ from shoal.api.kueue_names import bounded
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import CLUSTER_LOSS
 from shoal.api.objects import annotation, key_of
+from shoal.controllers.planning.cluster_line import ClusterLine, LineAnswer
 from shoal.controllers.planning.loop import PlanningLoop
 from shoal.controllers.planning.observations import NotStored
 from shoal.controllers.planning.other_clusters import NominatedClusters, QueueClusters
@@ -27,13 +27,9 @@ from shoal.engine.model import Gang, Plan
 
 replace = msgspec.structs.replace
 
-AT_ONCE = 16
-"""Gangs of one shape that stand in line again when a cluster has room for one of them: how many there is room for is
-known only once each was given its own."""
-
 
 class QueueDestinations:
-    """`whole(workload)` is the gang with all its pods, as its Workload alone tells it."""
+    """`whole(workload)` is the gang with all its pods, as its Workload alone tells it; `workload_of(uid)` finds one."""
 
     def __init__(
         self,
@@ -41,13 +37,14 @@ class QueueDestinations:
         planning: PlanningLoop,
         caches: QueueCaches,
         whole: Callable[[Workload], Gang],
+        workload_of: Callable[[str], Workload | None],
     ) -> None:
-        self._elsewhere, self._planning, self._caches, self._whole = elsewhere, planning, caches, whole
+        self._elsewhere, self._planning, self._caches = elsewhere, planning, caches
+        self._whole, self._workload_of = whole, workload_of
         self._chosen: dict[str, tuple[str, ...]] = {}
         """Clusters of gangs whose reservation is decided and not stored yet, by UID."""
-        self._nowhere: dict[tuple[object, ...], dict[str, Gang]] = {}
-        """Gangs that no cluster would start, by shape and UID."""
-        self._shape_of: dict[str, tuple[object, ...]] = {}
+        self.line = ClusterLine(self._ask, elsewhere.room)
+        """Gangs that no cluster would start."""
 
     def clusters(self, uid: str) -> tuple[str, ...]:
         """What is stored with its reservation."""
@@ -69,14 +66,23 @@ class QueueDestinations:
         check = self._check(workload)
         if gang.state != "waiting" or gang.problem or not check:
             return gang
-        found = self._nominated(self._annotations(workload), gang, check)
-        if found.clusters:
-            return gang
-        asked = msgspec.json.encode(gang.pod_sets)
-        shape = (check, gang.namespace, gang.queue, gang.priority, asked, *self._own(workload))
-        self._nowhere.setdefault(shape, {})[uid] = gang
-        self._shape_of[uid] = shape
-        return replace(gang, nowhere=said(found))
+        asked = msgspec.json.encode((gang.pod_sets, gang.node_selector))
+        own = uid if self._elsewhere.is_special(uid) else ""
+        shape = (check, gang.namespace, gang.queue, gang.priority, asked, own, *self._own(workload))
+        answer = self.line.answer(shape)
+        if answer is None:
+            answer = _answer(self._nominated(self._annotations(workload), gang, check))
+            if answer.starts:
+                return gang
+        self.line.add(shape, gang, (order_time(gang),), answer)
+        return replace(gang, nowhere=answer.why)
+
+    def _ask(self, gang: Gang, among: frozenset[str] | None) -> LineAnswer | None:
+        workload = self._workload_of(gang.uid)
+        check = self._check(workload) if workload is not None else ""
+        if workload is None or not check:
+            return None
+        return _answer(self._nominated(self._annotations(workload), gang, check, among))
 
     def draft(self, workload: Workload, gang: Gang, annotations: Mapping[str, str] | None) -> Gang:
         """A gang that is not submitted, as it would be told. Changes nothing."""
@@ -86,10 +92,10 @@ class QueueDestinations:
         found = self._nominated(annotations, gang, check)
         return gang if found.clusters else replace(gang, nowhere=said(found))
 
-    def planned(self, plan: Plan, workload_of: Callable[[str], Workload | None]) -> None:
-        """Give each that got quota its clusters, in the order of the plan."""
+    def planned(self, plan: Plan) -> bool:
+        """Give each that got quota its clusters, in the order of the plan. True: look again at those that wait."""
         for one in plan.reservations:
-            workload = workload_of(one.uid)
+            workload = self._workload_of(one.uid)
             check = self._check(workload) if workload is not None else ""
             if workload is None or not check or one.uid in self._chosen:
                 continue
@@ -100,15 +106,7 @@ class QueueDestinations:
                 self._elsewhere.keep(whole, found.clusters)
             else:
                 self._planning.observe([NotStored(gang=one.gang, uid=one.uid)])
-
-    def look_again(self) -> list[str]:
-        """Clusters may have other room than before. UIDs of the gangs that are to be told again: those whose reason is
-        another now, and of those that may start the first few."""
-        found: list[str] = []
-        for gangs in self._nowhere.values():
-            first = nsmallest(AT_ONCE, gangs.values(), key=lambda one: (-one.priority, order_time(one), one.uid))
-            found += [one.uid for one in first]
-        return found
+        return self.line.planned(one.uid for one in plan.reservations if one.uid in self._chosen)
 
     def forget(self, uid: str) -> None:
         self._settle(uid)
@@ -116,18 +114,15 @@ class QueueDestinations:
 
     def _settle(self, uid: str) -> None:
         self._chosen.pop(uid, None)
-        shape = self._shape_of.pop(uid, None)
-        if shape is not None:
-            gangs = self._nowhere[shape]
-            gangs.pop(uid, None)
-            if not gangs:
-                del self._nowhere[shape]
+        self.line.discard(uid)
 
     def _check(self, workload: Workload) -> str:
         return multikueue.dispatching_check(self._caches.cluster_queue_of(workload), self._caches)
 
-    def _nominated(self, annotations: Mapping[str, str] | None, gang: Gang, check: str) -> NominatedClusters:
-        return self._elsewhere.nominate(gang, check, annotations)
+    def _nominated(
+        self, annotations: Mapping[str, str] | None, gang: Gang, check: str, among: frozenset[str] | None = None
+    ) -> NominatedClusters:
+        return self._elsewhere.nominate(gang, check, annotations, among)
 
     def _annotations(self, workload: Workload) -> Mapping[str, str] | None:
         """Its job's, and of its queue what becomes of it where the cluster is lost."""
@@ -141,6 +136,11 @@ class QueueDestinations:
         """What its job says itself of clusters."""
         found = self._annotations(workload) or {}
         return sorted((name, value) for name, value in found.items() if name.startswith(PREFIX))
+
+
+def _answer(found: NominatedClusters) -> LineAnswer:
+    starts = bool(found.clusters)
+    return LineAnswer(starts, why="" if starts else said(found))
 
 
 def said(found: NominatedClusters) -> str:
