@@ -3,12 +3,16 @@
     python bench/clusters.py                     everything below, one after the other (some minutes)
     python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once [--silent] [--rate 10]
     python bench/clusters.py waiting --members 100 --waiting 10000 --kind job|appwrapper [--shapes 10] [--rounds 50]
+    python bench/clusters.py whole --members 100 --waiting 10000 --kind job|appwrapper [--shapes 10]
+    python bench/clusters.py isolation --members 20 --count 300 --rate 5 --rounds 5
 
 Everything runs in one process, see bench/clusters_world.py. `run`: one-pod Jobs are created as fast as the server takes
 them, or `--rate` a second, so that a wait is one gang's own and not that of all before it; a gang is released when its
 Job exists in a member. With `--silent` one member swallows all packets from the first submit on; gangs that were sent
 there are left out, and the others are to fare as without it. `waiting`: every member is full, so many gangs of so many
-shapes wait; one that runs is deleted and one starts, again and again.
+shapes wait; one that runs is deleted and one starts, again and again. `whole`: so many gangs, of which every member
+holds ten, run to their end, each as long as the hub takes to notice. `isolation`: `run` with and without a member that
+swallows packets, in turns, and how much longer the others' gangs take with it.
 Prints one JSON line per run: gangs a second, submit to released, requests per gang on the hub and on all members
 together, CPU seconds per gang or start and resident memory.
 """
@@ -24,6 +28,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` imports when run as a script
@@ -48,13 +53,23 @@ async def measure(count: int, members: int, dispatcher: str, silent: bool, rate:
     async with world(members, settings) as one:
         one.start(wrappers=False)
         await one.connected()
+        await warm_up(one)
         if silent:
             next(iter(one.ways.values())).swallows = True
         finish({**await rush(one, count, rate), "dispatcher": dispatcher, "silent_members": int(silent)})
 
 
+async def warm_up(one: World) -> None:
+    """A gang in every queue, so that members are read before anything is measured."""
+    one.expect(len(one.queues))
+    for at, queue in enumerate(one.queues):
+        await one.hub.create(kinds.JOB, queued_job(99000 + at, [queue]))
+    await one.all_released.wait()
+    await one.hub.settled(50)
+
+
 async def rush(one: World, count: int, rate: float) -> dict[str, Any]:
-    one.expect(count)
+    one.expect(len(one.released) + count)
     one.forget_requests()
     submitted: dict[str, float] = {}
     cpu, began = time.process_time(), time.monotonic()
@@ -112,7 +127,7 @@ async def wait_and_start(members: int, waiting: int, kind: str, shapes: int, rou
             del one.where[gone]
             one.expect(len(one.released) + 1)
             began = time.monotonic()
-            await one.hub.client.delete(of, gone, "default", propagation="Background")
+            await one.delete(of, gone)
             await one.all_released.wait()
             waits.append(time.monotonic() - began)
         await one.hub.settled(100)
@@ -134,6 +149,61 @@ async def wait_and_start(members: int, waiting: int, kind: str, shapes: int, rou
         )
 
 
+async def to_the_end(members: int, count: int, kind: str, shapes: int) -> None:
+    wrappers = kind == "appwrapper"
+    settings = ClusterSettings(policy="first", probe_seconds=30)
+    size = {"cpu": "10", "memory": "64Gi", "pods": "110"}
+    async with world(members, settings, size, wrappers=wrappers, ends=True) as one:
+        of = kinds.APP_WRAPPER if wrappers else kinds.JOB
+        await one.hub.stock(of, (waiting_gang(at, one.queues, wrappers, shapes) for at in range(count)))
+        one.expect(count)
+        cpu, began = time.process_time(), time.monotonic()
+        one.start(wrappers=wrappers)
+        await one.all_released.wait()
+        await one.hub.settled(200)
+        lasted, there = time.monotonic() - began, one.member_requests()
+        left = sum([len(await each.names(of)) for each in one.members.values()])
+        finish(
+            {
+                "kind": kind,
+                "members": members,
+                "gangs": len(one.released),
+                "shapes": shapes,
+                "seconds": round(lasted, 1),
+                "gangs_per_second": round(count / lasted, 1),
+                "cpu_ms_per_gang": round((time.process_time() - cpu) / count * 1000, 1),
+                "hub_writes_per_gang": round(one.hub_way.requests["writes"] / count, 2),
+                "member_writes_per_gang": round(there["writes"] / count, 2),
+                "fewest_and_most_in_a_member": [min(one.starts.values()), max(one.starts.values())],
+                "copies_left": left,
+            }
+        )
+
+
+def isolate(members: int, count: int, rate: float, rounds: int) -> None:
+    """In turns, so that what else the machine does falls on both alike."""
+    found: dict[bool, list[int]] = {False: [], True: []}
+    for at in range(rounds):
+        for silent in (False, True) if at % 2 == 0 else (True, False):
+            words = ["run", "--members", members, "--count", count, "--rate", rate, *(["--silent"] if silent else [])]
+            made = json.loads(again(*words))
+            found[silent].append(made["released_p99_ms"])
+    ratios = sorted(with_it / without for without, with_it in zip(found[False], found[True], strict=True))
+    print(
+        json.dumps(
+            {
+                "members": members,
+                "gangs_a_round": count,
+                "rate": rate,
+                "p99_ms_without": found[False],
+                "p99_ms_with_a_silent_member": found[True],
+                "median_ratio": round(ratios[len(ratios) // 2], 3),
+                "ratio_of_medians": round(median(found[True]) / median(found[False]), 3),
+            }
+        )
+    )
+
+
 def waiting_gang(at: int, queues: list[str], wrappers: bool, shapes: int) -> Json:
     memory = f"{1 + at % shapes}Mi"
     name = f"gang-{at:05}"
@@ -152,7 +222,7 @@ def finish(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["run", "waiting"])
+    parser.add_argument("what", nargs="?", choices=["run", "waiting", "whole", "isolation"])
     parser.add_argument("--members", type=int, default=20)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--dispatcher", choices=list(DISPATCHERS), default="engine")
@@ -167,15 +237,25 @@ def main() -> None:
         asyncio.run(measure(chosen.count, chosen.members, chosen.dispatcher, chosen.silent, chosen.rate))
     if chosen.what == "waiting":
         asyncio.run(wait_and_start(chosen.members, chosen.waiting, chosen.kind, chosen.shapes, chosen.rounds))
+    if chosen.what == "whole":
+        asyncio.run(to_the_end(chosen.members, chosen.waiting, chosen.kind, chosen.shapes))
+    if chosen.what == "isolation":
+        isolate(chosen.members, chosen.count, chosen.rate or 5, chosen.rounds)
+        return
     for members, count in RUNS:
         for dispatcher in DISPATCHERS:
             again("run", "--members", members, "--count", count, "--dispatcher", dispatcher)
-    for silent in ((), ("--silent",)):
-        again("run", "--members", 20, "--count", 300, "--rate", 5, *silent)
+    for kind in ("job", "appwrapper"):
+        again("waiting", "--members", 25, "--waiting", 500, "--kind", kind)
+    isolate(20, 300, 5, 3)
 
 
-def again(*words: object) -> None:
-    subprocess.run([sys.executable, __file__, *map(str, words)], check=True)
+def again(*words: object) -> str:
+    """In a process of its own; what it printed."""
+    command = [sys.executable, __file__, *map(str, words)]
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    print(made, end="", flush=True)
+    return made
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from tests.unit.queues.build import cluster_queue, flavor, local_queue, make
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
+from shoal.api.kueue_names import PREBUILT
 from shoal.api.labels import GATED
 from shoal.api.meta import Json
 from shoal.api.times import seconds_text
@@ -101,12 +102,35 @@ async def admit(cluster: Cluster, copy: Json) -> None:
 
 async def run(cluster: Cluster, copy: Json) -> None:
     """An AppWrapper's copy runs once it is released."""
+    if _is_released(copy) and not (copy.get("status") or {}).get("state"):
+        await _show(cluster, copy, {"state": "Running", "canrun": True, "running": 1})
+
+
+async def run_and_end(cluster: Cluster, copy: Json) -> None:
+    """An AppWrapper's copy runs once it is released, and ends at once."""
+    await run(cluster, copy)
+    if _is_released(copy) and (copy.get("status") or {}).get("state") == "Running":
+        await _show(cluster, copy, {"state": "Completed", "canrun": True, "running": 0, "Succeeded": 1})
+
+
+async def end(cluster: Cluster, job: Json) -> None:
+    """A Job ends as soon as it is there: its Workload says so."""
+    name, now = job["metadata"]["labels"][PREBUILT], seconds_text(SystemClock().now())
+    copy = await cluster.client.get(kinds.WORKLOAD, name, "default")
+    ended = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "", "lastTransitionTime": now}
+    conditions = [*copy["status"]["conditions"], ended]
+    at = (kinds.WORKLOAD, name, "default")
+    await cluster.client.patch(*at, {"status": {"conditions": conditions}}, subresource="status")
+
+
+def _is_released(copy: Json) -> bool:
     metadata = copy["metadata"]
-    gated = GATED in (metadata.get("annotations") or {})
-    if not gated and not metadata.get("deletionTimestamp") and not (copy.get("status") or {}).get("state"):
-        status = {"state": "Running", "canrun": True, "running": 1}
-        at = (kinds.APP_WRAPPER, metadata["name"], metadata["namespace"])
-        await cluster.client.patch(*at, {"status": status}, subresource="status")
+    return GATED not in (metadata.get("annotations") or {}) and not metadata.get("deletionTimestamp")
+
+
+async def _show(cluster: Cluster, copy: Json, status: Json) -> None:
+    at = (kinds.APP_WRAPPER, copy["metadata"]["name"], copy["metadata"]["namespace"])
+    await cluster.client.patch(*at, {"status": status}, subresource="status")
 
 
 def admitted(workload: Json) -> Json:
@@ -131,6 +155,9 @@ class World:
         self.ways = {name: Counting(one.server.transport()) for name, one in members.items()}
         self.released: dict[str, float] = {}
         self.where: dict[str, str] = {}
+        self.starts: Counter[str] = Counter()
+        self._workloads: dict[str, str] = {}
+        """Name of each Job's Workload."""
         self.swallowed: set[str] = set()
         """Gangs that were offered to a member which swallows packets: they wait for that one."""
         self.expected = 0
@@ -184,15 +211,24 @@ class World:
         metadata = msgspec.json.decode(event.record.raw)["metadata"]
         if GATED not in (metadata.get("annotations") or {}):
             self.where[metadata["name"]] = at
+            if metadata["name"] not in self.released:
+                self.starts[at] += 1
             self.released.setdefault(metadata["name"], time.monotonic())
             self._judge()
 
     def _note_offer(self, event: Any) -> None:
         workload = msgspec.json.decode(event.record.raw)
         offered = (workload.get("status") or {}).get("nominatedClusterNames") or ()
+        self._workloads[workload["metadata"]["ownerReferences"][0]["name"]] = workload["metadata"]["name"]
         if any(self.ways[name].swallows for name in offered):
             self.swallowed.add(workload["metadata"]["ownerReferences"][0]["name"])
             self._judge()
+
+    async def delete(self, kind: Kind, name: str) -> None:
+        """At the hub, which has no garbage collector here."""
+        await self.hub.client.delete(kind, name, "default", propagation="Background")
+        if kind == kinds.JOB:
+            await self.hub.client.delete(kinds.WORKLOAD, self._workloads[name], "default")
 
     def _judge(self) -> None:
         if len(self.released.keys() | self.swallowed) >= self.expected:
@@ -201,9 +237,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    members: int, settings: ClusterSettings, node: dict[str, str] | None = None, *, wrappers: bool = False
+    members: int,
+    settings: ClusterSettings,
+    node: dict[str, str] | None = None,
+    *,
+    wrappers: bool = False,
+    ends: bool = False,
 ) -> AsyncIterator[World]:
-    """`node`: the size of the one node of every member."""
+    """`node`: the size of the one node of every member. `ends`: what starts ends at once."""
     names = [f"member-{at:03}" for at in range(members)]
     queues = {f"queue-{at}": names[at * PER_CONFIG : (at + 1) * PER_CONFIG] for at in range(-(-members // PER_CONFIG))}
     if wrappers:
@@ -224,8 +265,11 @@ async def world(
                 await clusters[name].add_node("node-1", **(node or ROOMY))
                 await hub.create(kinds.SECRET, secret(name, name))
                 await hub.create(kinds.MULTIKUEUE_CLUSTER, member_cluster(name))
-                kind, answer = (kinds.APP_WRAPPER, run) if wrappers else (kinds.WORKLOAD, admit)
+                wrapper = run_and_end if ends else run
+                kind, answer = (kinds.APP_WRAPPER, wrapper) if wrappers else (kinds.WORKLOAD, admit)
                 clusters[name].start(answer_everything(clusters[name], kind, answer))
+                if ends and not wrappers:
+                    clusters[name].start(answer_everything(clusters[name], kinds.JOB, end))
         yield World(hub, clusters, list(queues), settings)
 
 

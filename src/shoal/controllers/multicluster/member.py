@@ -67,6 +67,7 @@ class Town(Protocol):
 
     def may_write(self, name: str) -> bool: ...
     def removed_up_to(self, name: str, workload: str) -> int | None: ...
+    def noted(self, name: str, key: Key, *, held: bool) -> None: ...
     def known_identity(self, name: str) -> str: ...
     def sent_kinds(self, name: str) -> tuple[str, ...]: ...
     async def remember_kinds(self, name: str, kinds: tuple[str, ...]) -> None: ...
@@ -408,8 +409,9 @@ class Member:
     def _verdict(self, obj: Json, workload: Json | None) -> Verdict:
         return judge(obj, workload, self._town.removed_up_to(self.name, marks(obj)[0]))
 
-    def _jobs_at(self, key: Key) -> Iterable[tuple[Kind, Json]]:
-        return [(kind, job) for kind, cache in self.jobs.items() for job in cache.by_index("workload", str(key))]
+    def _jobs_at(self, key: Key) -> list[tuple[Kind, Json]]:
+        text = str(key)
+        return [(kind, job) for kind, cache in self.jobs.items() for job in cache.by_index("workload", text)]
 
     def _job_changed(self, change: Change) -> None:
         job: Json = change.new or change.old
@@ -432,6 +434,8 @@ class Member:
         return self.wrappers.hub_gang(uid) if self.wrappers is not None else ""
 
     def _noticed(self, key: Key) -> None:
+        held = self.workloads.get(key) is not None or bool(self._jobs_at(key))
+        self._town.noted(self.name, key, held=held)
         self.queue.enqueue(key)
         self._changed()
         self._heard(key)

@@ -88,6 +88,12 @@ class Members:
         self._was_usable: dict[str, bool] = {}
         self._looked_at: set[str] = set()
         """Those that were looked at since this hub started."""
+        self._holding: dict[Key, set[str]] = {}
+        """Clusters that hold something of a hub's Workload, as they said last."""
+        self._may_write: dict[str, tuple[Health, str, bool]] = {}
+        """Whether each is the one it should be, by its pulse and the hub's own identity, until a MultiKueueCluster
+        changes."""
+        clusters.subscribe(lambda change: self._may_write.clear())
 
     # --- asked by the dispatcher and by members
 
@@ -156,9 +162,24 @@ class Members:
     def may_write(self, name: str) -> bool:
         member = self.get(name)
         health = member.pulse.health if member is not None else None
-        if health is None or not health.connected or self._problem(name, health):
+        if health is None or not health.connected:
             return False
-        return self.known_identity(name) == health.identity
+        known = self._may_write.get(name)
+        if known is not None and known[0] is health and known[1] == self.hub_identity:
+            return known[2]
+        found = not self._problem(name, health) and self.known_identity(name) == health.identity
+        self._may_write[name] = (health, self.hub_identity, found)
+        return found
+
+    def noted(self, name: str, key: Key, *, held: bool) -> None:
+        names = self._holding.setdefault(key, set())
+        (names.add if held else names.discard)(name)
+        if not names:
+            del self._holding[key]
+
+    def holding(self, key: Key) -> tuple[str, ...]:
+        """Clusters that may hold something of this Workload."""
+        return tuple(sorted(self._holding.get(key, ())))
 
     def known_identity(self, name: str) -> str:
         cluster = self._clusters.get(Key("", name))
@@ -183,6 +204,8 @@ class Members:
         """Seconds; None: it is not silent, or all are. A cluster that was taken away or forgotten is lost at once."""
         if not self.exists(name) or self.is_forgotten(name):
             return 0.0
+        if not self.silent_since(name):
+            return None
         standings = []
         for cluster in self._clusters.list():
             draft = Draft(cluster, 0)

@@ -65,13 +65,14 @@ class Offering:
         usable = {
             name: member
             for name in names
-            if (member := self._members.usable(name)) is not None
-            and not self._members.is_leaving(name)
-            and not self._members.is_cordoned(name)
+            if (cluster := self._members.cluster(name)) is not None
+            and self._members.takes_gangs(name, cluster)
+            and (member := self._members.get(name)) is not None
         }
         workload = await self._take_back(workload, usable)
         record = record_of(workload)
-        keeping = [name for name, member in usable.items() if member.holds_younger(workload)]
+        holding = self._members.holding(key_of(workload))
+        keeping = [name for name in holding if name in usable and usable[name].holds_younger(workload)]
         if keeping:
             said = f"cluster {keeping[0]} holds a copy that this hub does not remember making; delete it there"
             await self._records.answer(workload, check, "Pending", said)
@@ -101,8 +102,14 @@ class Offering:
         if not self._settings.chooses and usable and len(refused) == len(record.on):
             await self._records.answer(workload, check, "Retry", self._told(workload, names, usable, {}), later=True)
             return None
-        await self._records.answer(workload, check, "Pending", self._told(workload, names, usable, asked.reasons))
+        if check.get("message") or not self._settings.chooses or self._says_why(workload, usable):
+            await self._records.answer(workload, check, "Pending", self._told(workload, names, usable, asked.reasons))
         return self._next_look(record, asked)
+
+    def _says_why(self, workload: Json, usable: dict[str, Member]) -> bool:
+        """Does one that is asked say why it does not start it yet? That it is asked, its nomination says."""
+        members = [usable[name] for name in open_offers(record_of(workload)) if name in usable]
+        return any(one.refusal(workload) or waits(one.copy_of(workload)) for one in members)
 
     def _next(self, record: Record, workload: Json, job: Json, asked: AskedClusters) -> Record:
         said = self._hub.queue_loss(workload)

@@ -65,6 +65,8 @@ log = logging.getLogger(__name__)
 EVENTS_PACE = 2.0
 """Events a second where hundreds of gangs come and go: conditions tell the same, and each event is a write."""
 PODS_PAUSE = 0.02
+FIRST_LOOK = 0.05
+"""Seconds after which a new Workload that may go to another cluster is looked at even if no plan was made yet."""
 CHOICE_PAUSE = 0.02
 """Seconds between a change in another cluster and the next look at gangs that could go there."""
 
@@ -304,6 +306,10 @@ class QueueController:
                 if owner not in known:
                     self.planning.cluster.refresh_pods(owner)
             if self._has_nothing_due(workload):
+                return
+            if change.old is None and self._destinations is not None:
+                # Looked at once the plan has judged it, so that its checks and its quota become one status.
+                self.queue.enqueue(change.key, FIRST_LOOK)
                 return
         self.queue.enqueue(change.key)
 

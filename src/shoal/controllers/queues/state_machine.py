@@ -82,7 +82,7 @@ class StateMachine:
             held_off = True
         elif draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._end_stay(draft, now_is)
-        ready = None if synced else all(one.get("state") == "Ready" for one in draft.get("admissionChecks") or ())
+        ready = None if synced else _are_ready(draft)
         was_started = is_true(draft.workload, "Admitted") and not is_true(draft.workload, "Evicted")
         if draft.is_true("QuotaReserved") and draft.is_true("Evicted") and now_is.stopped and not was_started:
             steps.give_back(draft)
@@ -92,6 +92,8 @@ class StateMachine:
             held_off = True  # this is stored first; then it waits as any other
         if not draft.is_true("QuotaReserved") and not held_off:
             self._wait(draft, now_is.gang, cluster_queue)
+            if synced and draft.is_true("QuotaReserved"):
+                ready = _are_ready(draft)  # with the reservation, in one status
         if draft.is_true("QuotaReserved") and not draft.is_true("Evicted"):
             self._admit(draft, now_is.gang, cluster_queue)
             standing.release_lost(draft, self._caches)
@@ -348,6 +350,10 @@ class StateMachine:
         if self._settings.pods_ready is not None:
             moments += readiness.deadline(draft, self._settings.pods_ready)
         return max(0.05, min(moments) / SECOND) if moments else None
+
+
+def _are_ready(draft: WorkloadDraft) -> bool:
+    return all(one.get("state") == "Ready" for one in draft.get("admissionChecks") or ())
 
 
 def _asked(gang: Gang) -> list[Json]:

@@ -121,7 +121,7 @@ class QueuePlanner:
             record = self.state.records.get(member.queue) if member is not None else None
             if member is None or record is None or record.inactive or member.uid in heard:
                 continue
-            if len(record.waiting) > MOST_TOLD:
+            if len(record.waiting) > MOST_TOLD and not member.gang.nowhere:
                 continue
             if member.uid in record.waiting and not self.register.is_asleep(member):
                 wait = why_waiting(member, record, self.state, self.register.now, known)

@@ -82,7 +82,9 @@ class QueueRecord:
         self.fits = (-1, {})
         if self.shares_by_usage != isinstance(self.waiting, SharedLine):
             self._line_up_again()
-        self.waiting.strict = fact.strategy == "StrictFIFO"
+        strict = fact.strategy == "StrictFIFO"
+        if strict != self.waiting.strict:
+            self._line_up_again()  # gangs that no cluster would start stand elsewhere in it
         newer_leave = fact.preemption.within_cluster_queue == "LowerOrNewerEqualPriority"
         self.waiting.age_counts = newer_leave and self._rules.counts_age
         self.selector: Selector | None

@@ -33,8 +33,8 @@ class Survey(Protocol):
 
 class WaitingIndex:
     __slots__ = (
-        "_buckets", "_called", "_heap", "_inadmissible", "_members", "_ranks", "_shapes", "_unindexed", "age_counts",
-        "sticky", "strict",
+        "_buckets", "_called", "_heap", "_inadmissible", "_members", "_parked", "_ranks", "_shapes", "_unindexed",
+        "age_counts", "sticky", "strict",
     )  # fmt: skip
 
     def __init__(self, *, strict: bool, age_counts: bool = False) -> None:
@@ -55,6 +55,9 @@ class WaitingIndex:
         """Those in buckets are to be looked through before the next head."""
         self._inadmissible: set[str] = set()
         """UIDs of gangs inadmissible one by one: backing off, or for a reason that is theirs alone."""
+        self._parked: set[str] = set()
+        """UIDs of gangs that no other cluster would start, where others may pass them: no quota helps them, and they
+        are told again when that changes."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -71,6 +74,9 @@ class WaitingIndex:
         if shape is None:
             shape = self._shapes[member.shape] = EqualGangs(member.shape)
         shape.size += 1
+        if member.gang.nowhere and not self.strict:
+            self._parked.add(member.uid)
+            return
         if inadmissible:
             self._inadmissible.add(member.uid)
             return
@@ -97,6 +103,7 @@ class WaitingIndex:
         if member is None:
             return
         self._inadmissible.discard(uid)
+        self._parked.discard(uid)
         shape = self._shapes[member.shape]
         shape.size -= 1
         if not shape.size:
@@ -107,7 +114,8 @@ class WaitingIndex:
     def pop(self, survey: Survey | None = None, first: str = "") -> QueueMember | None:
         """Take the head: the gang with the UID `first`, whatever was found of its shape; the sticky preemptor; else the
         first admissible one for which there could be enough."""
-        member = self._members.get(first) if first not in self._inadmissible else None
+        waits = first in self._inadmissible or first in self._parked
+        member = self._members.get(first) if not waits else None
         if member is None:
             member = self.head(survey)
         if member is not None:
@@ -318,13 +326,16 @@ class WaitingIndex:
     def inadmissible_count(self) -> int:
         """How many are inadmissible; looks at shapes, not at every gang."""
         whole = sum(shape.size for shape in self._shapes.values() if shape.is_inadmissible)
-        return whole + sum(not self._shapes[self._members[uid].shape].is_inadmissible for uid in self._inadmissible)
+        alone = sum(not self._shapes[self._members[uid].shape].is_inadmissible for uid in self._inadmissible)
+        return whole + alone + len(self._parked)
 
     def inadmissible_alone(self) -> Iterator[QueueMember]:
         return iter([self._members[uid] for uid in sorted(self._inadmissible)] if self._inadmissible else ())
 
     def is_inadmissible(self, member: QueueMember) -> bool:
-        return member.uid in self._inadmissible or self._shapes[member.shape].is_inadmissible
+        if member.uid in self._inadmissible or member.uid in self._parked:
+            return True
+        return self._shapes[member.shape].is_inadmissible
 
     def members(self) -> Iterable[QueueMember]:
         """All gangs, in no order."""
