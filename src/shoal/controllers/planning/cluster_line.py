@@ -32,7 +32,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class _Shape:
+class _AlikeGangs:
     """`least`: what it needs at least, in all."""
 
     def __init__(self, number: int, least: Amounts) -> None:
@@ -58,11 +58,11 @@ class _ByDemand:
     def __init__(self, resources: tuple[str, ...]) -> None:
         self._sorted: dict[str, list[tuple[int, int]]] = {one: [] for one in resources}
 
-    def add(self, shape: _Shape) -> None:
+    def add(self, shape: _AlikeGangs) -> None:
         for resource, found in self._sorted.items():
             insort(found, (shape.least[resource], shape.number))
 
-    def remove(self, shape: _Shape) -> None:
+    def remove(self, shape: _AlikeGangs) -> None:
         for resource, found in self._sorted.items():
             del found[bisect_left(found, (shape.least[resource], shape.number))]
 
@@ -87,7 +87,7 @@ class ClusterLine:
         room: Callable[[str], Amounts | None],
     ) -> None:
         self._ask, self._room = ask, room
-        self._shapes: dict[Hashable, _Shape] = {}
+        self._shapes: dict[Hashable, _AlikeGangs] = {}
         self._keys: dict[int, Hashable] = {}
         self._shape_of: dict[str, Hashable] = {}
         self._groups: dict[tuple[str, ...], _ByDemand] = {}
@@ -174,7 +174,7 @@ class ClusterLine:
                 self._changed |= names
         return bool(self._changed)
 
-    def _due(self, shape: _Shape, where: dict[str, int]) -> list[str]:
+    def _due(self, shape: _AlikeGangs, where: dict[str, int]) -> list[str]:
         """Those of one shape. `where`: how many of it each of these clusters could hold; an empty name: any."""
         many, before = 0, shape.at_home
         shape.answer = None
@@ -190,7 +190,7 @@ class ClusterLine:
         self._told |= dict.fromkeys(due, (self._keys[shape.number], frozenset(where)))
         return due
 
-    def _candidates(self, room: Amounts | None) -> Iterator[_Shape]:
+    def _candidates(self, room: Amounts | None) -> Iterator[_AlikeGangs]:
         """In the order in which they came."""
         if room is None:
             yield from [*self._shapes.values()]
@@ -201,9 +201,9 @@ class ClusterLine:
             if all(needed <= room.get(resource, 0) for resource, needed in shape.least.items()):
                 yield shape
 
-    def _begin(self, key: Hashable, gang: Gang) -> _Shape:
+    def _begin(self, key: Hashable, gang: Gang) -> _AlikeGangs:
         self._numbers += 1
-        shape = self._shapes[key] = _Shape(self._numbers, _least(gang))
+        shape = self._shapes[key] = _AlikeGangs(self._numbers, _least(gang))
         self._keys[shape.number] = key
         if resources := tuple(sorted(shape.least)):
             self._groups.setdefault(resources, _ByDemand(resources)).add(shape)
@@ -211,7 +211,7 @@ class ClusterLine:
             self._without.add(shape.number)
         return shape
 
-    def _end(self, key: Hashable, shape: _Shape) -> None:
+    def _end(self, key: Hashable, shape: _AlikeGangs) -> None:
         del self._shapes[key], self._keys[shape.number]
         self._without.discard(shape.number)
         if resources := tuple(sorted(shape.least)):
