@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.local.apiserver.streams import ray_bearer
-from shoal.local.apiserver.streams.ray_bearer import RayBearer, is_dashboard
+from shoal.local.apiserver.streams.grpc_bearer import PREFACE
+from shoal.local.apiserver.streams.ray_bearer import RayBearer, asks_for_token
 from tests.faults import proven
 
 TOKEN = b"x-ray-authorization: Bearer secret\r\n"
@@ -98,6 +103,84 @@ def test_the_dashboard_is_the_port_of_that_name() -> None:
     def pod(*ports: dict[str, object]) -> dict[str, object]:
         return {"metadata": {}, "spec": {"containers": [{"ports": list(ports)}]}}
 
-    assert is_dashboard(pod(), 8265) and not is_dashboard(pod(), 10001)
+    assert asks_for_token(pod(), 8265) and asks_for_token(pod(), 10001) and not asks_for_token(pod(), 8000)
+    other = pod({"name": "client", "containerPort": 8000})
+    assert asks_for_token(other, 8000) and asks_for_token(other, 8265) and not asks_for_token(other, 10001)
     moved = pod({"name": "dashboard", "containerPort": 9000})
-    assert is_dashboard(moved, 9000) and not is_dashboard(moved, 8265)
+    assert asks_for_token(moved, 9000) and not asks_for_token(moved, 8265)
+
+
+def frame(kind: int, flags: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + b"\x00\x00\x00\x01" + payload
+
+
+FIELD = b"\x1f\x08\x0dBearer secret"
+CALL = frame(1, 4, b"\x83\x86")
+CALLS = PREFACE + frame(4, 0, b"") + CALL + frame(0, 0, CALL) + CALL
+WITH_TOKEN = PREFACE + frame(4, 0, b"") + frame(1, 4, b"\x83\x86" + FIELD) + frame(0, 0, CALL)
+WITH_TOKEN += frame(1, 4, b"\x83\x86" + FIELD)
+
+
+@given(cuts=st.lists(st.integers(0, len(CALLS)), max_size=12))
+def test_every_call_of_grpc_gets_the_token_however_its_bytes_come(cuts: list[int]) -> None:
+    bearer, at, found = RayBearer("secret"), 0, b""
+    for cut in [*sorted(cuts), len(CALLS)]:
+        found += bearer.feed(CALLS[at:cut])
+        at = cut
+    assert found + bearer.end() == WITH_TOKEN
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PREFACE + frame(1, 0, b"\x83") + frame(9, 4, b"\x86") + CALL,  # fields that go on in another frame
+        PREFACE + frame(1, 4 | 8, b"\x01\x83\x00") + CALL,  # padded
+        PREFACE + frame(1, 4, b"\x83" * 16380) + CALL,  # no room
+        PREFACE + CALL[:10],
+        PREFACE[:20] + b"????" + CALL,
+        GET + b"Authorization: mine\r\n\r\n" + PREFACE + CALL,  # after another protocol
+    ],
+)
+def test_what_is_no_plain_call_passes_as_it_is(data: bytes) -> None:
+    bearer = RayBearer("secret")
+    assert bearer.feed(data) + bearer.end() == data
+
+
+@pytest.mark.parametrize("token", ["secret", "x" * 300])
+async def test_a_grpc_server_understands_calls_with_the_token(token: str) -> None:
+    grpc = pytest.importorskip("grpc")
+    seen: list[list[str]] = []
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        seen.append([str(value) for name, value in context.invocation_metadata() if name == "authorization"])
+        return request
+
+    server = grpc.aio.server()
+    handlers = {"Echo": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("ray", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, onward = await asyncio.open_connection("127.0.0.1", port)
+        bearer = RayBearer(token)
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, by: Callable[[bytes], bytes]) -> None:
+            while data := await source.read(65536):
+                sink.write(by(data))
+                await sink.drain()
+            sink.close()
+
+        await asyncio.gather(copy(reader, onward, bearer.feed), copy(back, writer, lambda data: data))
+
+    forwarded = await asyncio.start_server(relay, "127.0.0.1", 0)
+    try:
+        host, number = forwarded.sockets[0].getsockname()
+        async with grpc.aio.insecure_channel(f"{host}:{number}") as channel:
+            call = channel.unary_unary("/ray/Echo")
+            assert [await call(b"one"), await call(b"two" * 50_000)] == [b"one", b"two" * 50_000]
+            await call(b"three", metadata=(("authorization", "Bearer mine"),))
+    finally:
+        forwarded.close()
+        await server.stop(None)
+    assert seen == [[f"Bearer {token}"], [f"Bearer {token}"], ["Bearer mine", f"Bearer {token}"]]

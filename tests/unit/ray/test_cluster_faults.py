@@ -293,3 +293,21 @@ async def test_f352_a_worker_whose_ray_ended_for_good_is_replaced_though_its_pod
     after = {view.uid(pod) for pod in stage.objects(kinds.POD) if view.labels(pod)[names.NODE_TYPE] == names.WORKER}
     assert before and len(after) == len(before) and not before & after
     assert stage.objects(kinds.RAY_CLUSTER)[0]["status"].get("readyWorkerReplicas", 0) == 0
+
+
+def stores_empty_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "stored_part", lambda status: status)
+
+
+@proven(without=stores_empty_texts)
+async def test_f783_a_cluster_without_a_state_has_no_such_field(stage):
+    """F783: a client asks for a cluster that is not ready yet and takes `status.state` for one of KubeRay's words, as
+    codeflare-sdk does. Holds: the field is not there until it has one, nor is an empty `reason`."""
+    await created(stage)
+    found = await read(stage)
+    assert found["status"]["desiredWorkerReplicas"] == 2
+    assert not {"state", "reason"} & set(found["status"])
+    await all_ready(stage)
+    assert (await read(stage))["status"]["state"] == "ready"
+    resumed = await patch(stage, suspend=True), await patch(stage, suspend=False)
+    assert [one["status"].get("state") for one in resumed] == ["suspended", None]

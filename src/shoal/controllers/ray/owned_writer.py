@@ -77,8 +77,9 @@ class OwnedWriter:
     ) -> None:
         """Replace what differs in the status, on the condition that the object is as we saw it."""
         old = thing.get("status") or {}
-        changes: Json = {key: value for key, value in status.items() if old.get(key) != value}
-        changes.update({key: None for key in old if key not in status})
+        kept = view.stored_part(status)
+        changes: Json = {key: value for key, value in kept.items() if old.get(key) != value}
+        changes.update({key: None for key in old if key not in kept})
         if stamp:
             changes[stamp] = seconds_text(now)
         change = {"status": merge_patch(old, changes)}

@@ -193,3 +193,9 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def stored_part(status: Json) -> Json:
+    """A status without texts that are empty, as KubeRay stores it: clients take a `state` that is there for one of its
+    words."""
+    return {key: value for key, value in status.items() if value != ""}

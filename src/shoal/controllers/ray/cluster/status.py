@@ -188,8 +188,8 @@ def _is_more_than_a_start(first: Json) -> bool:
 
 
 def same(old: Json, new: Json) -> bool:
-    """Equal but for the time of writing."""
-    return {**old, "lastUpdateTime": None} == {**new, "lastUpdateTime": None}
+    """Equal but for the time of writing, and for texts that are empty and so not stored."""
+    return view.stored_part({**old, "lastUpdateTime": ""}) == view.stored_part({**new, "lastUpdateTime": ""})
 
 
 class _Conditions:

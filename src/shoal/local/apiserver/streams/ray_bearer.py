@@ -1,9 +1,10 @@
 """The token of a Ray cluster for requests that come through `kubectl port-forward`.
 
 The API server knows who forwards the port. To a user who may read the cluster's Secret the token is no secret, so the
-server adds it on the way to the dashboard: programs that cannot know it (`kubectl ray job submit`, `… session`)
-work as on a cluster without one. Web pages of other sites get nothing: a request carries the token only when a program
-or a page of the dashboard itself sent it, to a loopback address. What is not plain HTTP/1.1 passes unchanged.
+server adds it on the way to the dashboard and to the port of `ray://`: programs that cannot know it (`kubectl ray job
+submit`, `… session`) work as on a cluster without one. Web pages of other sites get nothing: a request carries the
+token only when a program or a page of the dashboard itself sent it, to a loopback address. What is neither plain
+HTTP/1.1 nor gRPC (`grpc_bearer.py`) passes unchanged.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit
 
 from shoal.api import ray_token
 from shoal.api.meta import Json
+from shoal.local.apiserver.streams.grpc_bearer import PREFACE, GrpcBearer
 
 HEADER = b"x-ray-authorization"
 LARGEST_HEAD = 64 << 10
 _OWN = (b"authorization", HEADER)
+_PORTS = {"dashboard": 8265, "client": 10001}
 _LOOPBACK = re.compile(r"(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _REQUEST = re.compile(rb"[A-Z]{3,10} [^ \r\n]+ HTTP/1\.1\r\n")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(;[^\r\n]*)?\r\n")
@@ -29,15 +32,14 @@ def secret_name(pod: Json) -> str:
     return name if isinstance(name, str) else ""
 
 
-def is_dashboard(pod: Json, port: int) -> bool:
-    """By the name of a container port; 8265 where none is named."""
-    found = {
-        one.get("containerPort")
+def asks_for_token(pod: Json, port: int) -> bool:
+    """Is it the port of the dashboard or of `ray://`? By the names of container ports; Ray's own by default."""
+    listed = [
+        (str(one.get("name")), one.get("containerPort"))
         for container in (pod.get("spec") or {}).get("containers") or ()
         for one in container.get("ports") or ()
-        if one.get("name") == "dashboard"
-    }
-    return port in (found or {8265})
+    ]
+    return any(port in ({number for name, number in listed if name == word} or {own}) for word, own in _PORTS.items())
 
 
 class RayBearer:
@@ -46,6 +48,7 @@ class RayBearer:
     def __init__(self, token: str) -> None:
         usable = token.isascii() and token.isprintable()  # a line break would begin another header
         self._line = b"%s: Bearer %s\r\n" % (HEADER, token.encode()) if usable else b""
+        self._calls = GrpcBearer(token) if usable else None
         self._held = b""
         self._step: Any = self._head
         self._left = 0
@@ -63,15 +66,17 @@ class RayBearer:
 
     def end(self) -> bytes:
         """What was held back of a request that has not come whole."""
-        return self._give_up()
+        return self._give_up() + (self._calls.end() if self._calls is not None else b"")
 
     def _head(self) -> bytes | None:
+        if self._calls is not None and self._held.startswith(PREFACE[: len(self._held)]):
+            return self._preface() if len(self._held) >= len(PREFACE) else None
         end = self._held.find(b"\r\n\r\n")
         if end < 0:
             return None if len(self._held) < LARGEST_HEAD and _begins(self._held) else self._give_up()
         if end > LARGEST_HEAD or not _REQUEST.match(self._held):
             return self._give_up()
-        head, self._held = self._held[: end + 2], self._held[end + 4 :]
+        head, self._held, self._calls = self._held[: end + 2], self._held[end + 4 :], None
         headers = _headers(head)
         if headers is None:
             self._held = head + b"\r\n" + self._held
@@ -84,6 +89,17 @@ class RayBearer:
             self._left = int(headers.get(b"content-length", b"0"))
             self._step = self._body if self._left else self._head
         return head + (self._line if may_have_token(headers) else b"") + b"\r\n"
+
+    def _preface(self) -> bytes:
+        """Here begins gRPC."""
+        self._step = self._frames
+        self._held = self._held[len(PREFACE) :]
+        return PREFACE
+
+    def _frames(self) -> bytes:
+        assert self._calls is not None
+        data, self._held = self._held, b""
+        return self._calls.feed(data)
 
     def _body(self) -> bytes:
         piece, self._held = self._held[: self._left], self._held[self._left :]

@@ -370,7 +370,7 @@ class Subresources:
     def _ray_token(self, user: RequestUser, pod: Json, port: int) -> str:
         """The token of the pod's Ray cluster, for a user who may read it anyway; empty for others and other ports."""
         name, namespace = ray_bearer.secret_name(pod), pod["metadata"]["namespace"]
-        if not name or not ray_bearer.is_dashboard(pod, port):
+        if not name or not ray_bearer.asks_for_token(pod, port):
             return ""
         if not self.authorizer.allowed(user, Action("get", "", "secrets", "", namespace, name)):
             return ""
