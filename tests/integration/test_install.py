@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,16 +76,27 @@ def hold_at_rest(plane: ControlPlane) -> None:
 def controller(
     installed: ControlPlane, webhook_url: str, health_port: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`shoal controller` with the service account's own token, and nothing more. What it leaves is judged at rest."""
+    """What it leaves is judged at rest."""
+    with own_controller(installed, webhook_url, health_port, tmp_path, *MORE_ARGUMENTS, *MORE_OPTIONS) as process:
+        yield process
+        if request.node.stash.get(PASSED, False) and process.poll() is None:
+            hold_at_rest(installed)
+
+
+@contextmanager
+def own_controller(
+    installed: ControlPlane, webhook_url: str, health_port: int, folder: Path, *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`shoal controller` with the service account's own token, and nothing more."""
     account = f"system:serviceaccount:{installation.NAMESPACE}:{installation.NAME}"
     question = ("auth", "can-i", "list", "appwrappers.workload.codeflare.dev", f"--as={account}", "-A")
     until(lambda: installed.kubectl(*question).strip() == "yes")  # the server learns of a binding by its own watch
     token = installed.kubectl("-n", installation.NAMESPACE, "create", "token", installation.NAME).strip()
     own = json.loads(installed.kubeconfig.read_text())
     own["users"] = [{"name": "admin", "user": {"token": token}}]
-    path = tmp_path / "kubeconfig"
+    path = folder / "kubeconfig"
     path.write_text(json.dumps(own))
-    with (tmp_path / "log").open("wb") as log:
+    with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
                 SHOAL,
@@ -92,8 +104,7 @@ def controller(
                 f"--kubeconfig={path}",
                 f"--webhook-url={webhook_url}",
                 f"--health-port={health_port}",
-                *MORE_ARGUMENTS,
-                *MORE_OPTIONS,
+                *options,
             ],
             stdout=log,
             stderr=log,
@@ -101,13 +112,11 @@ def controller(
         try:
             until_ready(health_port)
             yield process
-            if request.node.stash.get(PASSED, False) and process.poll() is None:
-                hold_at_rest(installed)
         finally:  # what one test leaves running, the next would take for its own
             process.terminate()
             ended = process.wait(60)
         assert ended == 0
-    said = (tmp_path / "log").read_text()
+    said = (folder / "log").read_text()
     assert "forbidden" not in said.lower(), said
 
 

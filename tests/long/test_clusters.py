@@ -1,38 +1,40 @@
 """A hub and two members on this machine with real Ray: AppWrappers go to one, to the other, and wait; some 15 minutes.
 
-The hub is once of `shoal up` and once a kube-apiserver with `shoal controller`. `CLUSTERS_ROUNDS` and `CLUSTERS_RAY`
-say how often a gang is deleted and the next one starts in its place: light ones, which are measured, and Ray clusters.
+The hub is once of `shoal up` and once a kube-apiserver with Shoal installed in it. `CLUSTERS_ROUNDS` and `CLUSTERS_RAY`
+say how often a gang is deleted and the next one starts in its place: light ones, which are measured stage by stage, and
+Ray clusters.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import pytest
 import yaml
 
 from shoal.api import kinds
-from shoal.api.crds import load_crds
+from shoal.api.kind import Kind
+from shoal.api.labels import GATED
 from shoal.api.meta import Json
 from shoal.kube import kubeconfig
 from shoal.kube.client import Client
 from shoal.local.home import Home
 from tests.cluster import Cluster, RemoteCluster
 from tests.controlplane import build
-from tests.controlplane.plane import ControlPlane, await_kinds
-from tests.e2e.machine import SHOAL, Machine
+from tests.controlplane.plane import ControlPlane, free_ports
+from tests.e2e.machine import Machine
+from tests.integration.test_install import INSTALL, own_controller, shoal
 from tests.unit.appwrapper.build import app_wrapper, pod
-from tests.unit.clusters.build import SYSTEM, is_true
+from tests.unit.clusters.build import is_true
 from tests.unit.clusters.test_app_wrappers import backs_off
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1800)]
@@ -57,10 +59,10 @@ class Place(Machine):
 
 
 class Walk:
-    """A hub with its members; its commands run in the folder of `commands`. `reaches`: pods of members, for users."""
+    """A hub with its members; its commands run in the folder of `commands`."""
 
-    def __init__(self, credential: Path, members: dict[str, Place], commands: Machine, *, reaches: bool) -> None:
-        self.credential, self.places, self.commands, self.reaches = credential, members, commands, reaches
+    def __init__(self, credential: Path, members: dict[str, Place], commands: Machine) -> None:
+        self.credential, self.places, self.commands = credential, members, commands
         self.kubectl = shutil.which("kubectl") or str(build.binaries("kubectl")["kubectl"])
         commands.environment["PATH"] = f"{Path(self.kubectl).parent}:{commands.environment['PATH']}"
 
@@ -105,7 +107,7 @@ def walk(
     folder = tmp_path_factory.mktemp("hub")
     commands = Place("hub", folder)
     with own_hub(commands) if request.param == "shoal up" else real_hub(folder) as credential:
-        made = Walk(credential, members, commands, reaches=request.param == "shoal up")
+        made = Walk(credential, members, commands)
         for name, place in members.items():
             made.shoal("cluster", "add", name, "--from", str(place.credential), "--check", "everywhere")
         yield made
@@ -125,21 +127,15 @@ def own_hub(hub: Place) -> Iterator[Path]:
 @contextmanager
 def real_hub(folder: Path) -> Iterator[Path]:
     plane = ControlPlane(folder / "plane", controllers=True).start()
+    options = ("--visibility", "--only=appwrapper,queues,ray,clusters", *SENDS)
+    webhook, health = free_ports(2)
     try:
-        crds = {"apiVersion": "v1", "kind": "List", "items": load_crds()}
-        plane.kubectl("create", "-f", "-", stdin=json.dumps(crds))
-        await_kinds(plane.kubectl)
-        plane.kubectl("create", "namespace", SYSTEM)
-        options = ["--only", "appwrapper,clusters", "--trust-unstamped", *SENDS]
-        with (folder / "controller.log").open("wb") as log:
-            running = subprocess.Popen(
-                [SHOAL, "controller", "--kubeconfig", str(plane.kubeconfig), *options], stdout=log, stderr=log
-            )
-            try:
-                yield plane.kubeconfig
-            finally:
-                running.terminate()
-                running.wait(60)
+        url = f"https://127.0.0.1:{webhook}"
+        shoal(plane, *INSTALL, "--webhook-url", url, *options)
+        with own_controller(plane, url, health, folder, *options):
+            available = ("wait", "--for=condition=Available", "apiservice/v1alpha1.members.shoal.dev", "--timeout=90s")
+            plane.kubectl(*available)
+            yield plane.kubeconfig
     finally:
         plane.stop()
 
@@ -188,22 +184,102 @@ class Replaced(msgspec.Struct, frozen=True):
 
     from_deletion: float
     from_end: float
+    stages: dict[str, float] = {}
+    """Seconds from the deletion to what was seen, by what it was."""
+
+
+class Play:
+    """Gangs of one kind at a hub with two members: one runs in each, the next waits until one of them is deleted."""
+
+    def __init__(self, hub: Cluster, members: dict[str, Cluster], make: Callable[[str], Json], letter: str) -> None:
+        self.hub, self.members, self._make, self._letter = hub, members, make, letter
+        self.running = {home: f"{letter}{at}" for at, home in enumerate(MEMBERS)}
+        self.took: list[Replaced] = []
+
+    async def begin(self, first: Kind) -> None:
+        """`first`: what is there of a gang as soon as it starts, by its name."""
+        for name in MEMBERS:
+            await self.hub.until(kinds.MULTIKUEUE_CLUSTER, name, is_true("Active"))
+        await emptied(*self.members.values())
+        for home, name in self.running.items():
+            began = time.monotonic()
+            await self.hub.client.create(kinds.APP_WRAPPER, self._make(name), "default")
+            await self.members[home].until(first, name, lambda one: True)
+            print(f"\n{name}: in cluster {home} after {(time.monotonic() - began) * 1000:.0f} ms")
+            await self.hub.until(kinds.APP_WRAPPER, name, runs)
+            assert await self.members[home].names(kinds.APP_WRAPPER) == [name]
+
+    async def replace_one(self, at: int) -> tuple[Cluster, str]:
+        """The member, and the gang that runs there now."""
+        home, third = MEMBERS[at % 2], f"{self._letter}{at + 2}"
+        await self.hub.client.create(kinds.APP_WRAPPER, self._make(third), "default")
+        await self.hub.until(kinds.APP_WRAPPER, third, backs_off)
+        await assert_nowhere(third, self.hub, *self.members.values())
+        self.took.append(await replace(self.hub, self.members[home], self.running[home], third))
+        await self.hub.until(kinds.APP_WRAPPER, third, runs)
+        self.running[home] = third
+        return self.members[home], third
+
+    async def end(self) -> None:
+        for home, name in self.running.items():
+            await self.hub.client.delete(kinds.APP_WRAPPER, name, "default")
+            await self.hub.until_gone(kinds.APP_WRAPPER, name)
+            await self.members[home].until_gone(kinds.APP_WRAPPER, name)
 
 
 async def replace(hub: Cluster, member: Cluster, first: str, third: str) -> Replaced:
     listed = await member.client.list_raw(kinds.POD, "default")
     pods = sum(gang_of(msgspec.json.decode(one)) == first for one in listed.items or ())
+    stages: dict[str, float] = {}
+    seeing = [
+        asyncio.create_task(see(hub, first, third, "hub", stages)),
+        asyncio.create_task(see(member, first, third, "member", stages)),
+    ]
+    await asyncio.sleep(0.05)  # until both watches are open: not a part of what is measured
     began = ended = time.monotonic()
-    await hub.client.delete(kinds.APP_WRAPPER, first, "default")
-    async with asyncio.timeout(SECONDS):
-        async for event in member.client.watch(kinds.POD, "default", resource_version=listed.metadata.resource_version):
-            name = gang_of(msgspec.json.decode(event.object))
-            if (event.type, name) == ("DELETED", first):
-                pods, ended = pods - 1, time.monotonic()
-            elif (event.type, name) == ("ADDED", third):
-                assert pods == 0, f"{third} starts beside {first}"
-                return Replaced(time.monotonic() - began, time.monotonic() - ended)
+    try:
+        await hub.client.delete(kinds.APP_WRAPPER, first, "default")
+        async with asyncio.timeout(SECONDS):
+            watch = member.client.watch(kinds.POD, "default", resource_version=listed.metadata.resource_version)
+            async for event in watch:
+                name = gang_of(msgspec.json.decode(event.object))
+                if (event.type, name) == ("DELETED", first):
+                    pods, ended = pods - 1, time.monotonic()
+                    stages["last pod ended"] = ended
+                elif (event.type, name) == ("ADDED", third):
+                    assert pods == 0, f"{third} starts beside {first}"
+                    now = stages["first pod there"] = time.monotonic()
+                    return Replaced(now - began, now - ended, {what: at - began for what, at in stages.items()})
+    finally:
+        for task in seeing:
+            task.cancel()
+        await asyncio.gather(*seeing, return_exceptions=True)
     raise AssertionError("the watch ended")
+
+
+async def see(cluster: Cluster, first: str, third: str, where: str, stages: dict[str, float]) -> None:
+    """Notes when each thing is first seen of two AppWrappers: the one that leaves and the one that comes."""
+    listed = await cluster.client.list_raw(kinds.APP_WRAPPER, "default")
+    watch = cluster.client.watch(kinds.APP_WRAPPER, "default", resource_version=listed.metadata.resource_version)
+    async for event in watch:
+        found: Json = msgspec.json.decode(event.object)
+        metadata, status = found["metadata"], found.get("status") or {}
+        seen: list[str] = []
+        if metadata["name"] == first:
+            seen = (
+                ["deleted", *(["gone"] if event.type == "DELETED" else [])] if metadata.get("deletionTimestamp") else []
+            )
+        elif metadata["name"] == third:
+            facts = {
+                "made": where == "member",
+                "admitted": bool(status.get("canrun")),
+                "held": bool(metadata.get("finalizers")),
+                "released": where == "member" and GATED not in (metadata.get("annotations") or {}),
+                "sent": bool(status.get("isdispatched")),
+            }
+            seen = [what for what, holds in facts.items() if holds]
+        for what in seen:
+            stages.setdefault(f"{where}: {what}", time.monotonic())
 
 
 def gang_of(found: Json) -> str:
@@ -218,46 +294,38 @@ def shown(name: str, times: list[float]) -> str:
     )
 
 
+def by_stage(took: list[Replaced]) -> str:
+    """When each thing was seen, in the middle of all rounds and in the slowest."""
+    slowest = max(took, key=lambda one: one.from_deletion)
+    found = {what: [one.stages[what] for one in took if what in one.stages] for one in took for what in one.stages}
+    lines = [
+        f"  {what}: {median(times) * 1000:.0f} ms, in the slowest round {slowest.stages.get(what, 0) * 1000:.0f}"
+        for what, times in sorted(found.items(), key=lambda item: median(item[1]))
+    ]
+    return "\n".join(lines)
+
+
 @pytest.mark.not_at_rest("what is where is asserted; the members are judged when they end")
 async def test_one_runs_here_one_there_and_the_third_waits_with_nothing_anywhere(
     walk: Walk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.cluster.PATIENCE", SECONDS)
     async with walk.clusters() as (hub, members):
-        for name in MEMBERS:
-            await hub.until(kinds.MULTIKUEUE_CLUSTER, name, is_true("Active"))
-        await emptied(*members.values())
-        running = {"a": "g0", "b": "g1"}
-        for home, name in running.items():
-            began = time.monotonic()
-            await hub.client.create(kinds.APP_WRAPPER, ray_gang(name), "default")
-            await members[home].until(kinds.RAY_CLUSTER, name, lambda one: True)
-            print(f"\n{name}: in cluster {home} after {(time.monotonic() - began) * 1000:.0f} ms")
-            await hub.until(kinds.APP_WRAPPER, name, runs)
-            assert await members[home].names(kinds.APP_WRAPPER) == [name]
-        for home, name in running.items():
+        play = Play(hub, members, ray_gang, "g")
+        await play.begin(kinds.RAY_CLUSTER)
+        for home, name in play.running.items():
             await members[home].until(kinds.RAY_CLUSTER, name, is_ready)
             assert await hub.names(kinds.RAY_CLUSTER) == []
-        for name in running.values() if walk.reaches else ():
             assert "Ray runtime started" in await asyncio.to_thread(walk.shoal, "logs", name)
             assert "Pod/" in await asyncio.to_thread(walk.shoal, "events", name)
             assert "CPU: 3.0" in await asyncio.to_thread(walk.session, name, PROGRAM)
-        took: list[Replaced] = []
         for at in range(RAY_ROUNDS):
-            home, third = MEMBERS[at % 2], f"g{at + 2}"
-            await hub.client.create(kinds.APP_WRAPPER, ray_gang(third), "default")
-            await hub.until(kinds.APP_WRAPPER, third, backs_off)
-            await assert_nowhere(third, hub, *members.values())
-            took.append(await replace(hub, members[home], running[home], third))
-            await hub.until(kinds.APP_WRAPPER, third, runs)
-            await members[home].until(kinds.RAY_CLUSTER, third, is_ready)
-            running[home] = third
-        print(shown("Ray clusters, from the last pod's end to the next one's first", [one.from_end for one in took]))
-        for home, name in running.items():
-            await hub.client.delete(kinds.APP_WRAPPER, name, "default")
-            await hub.until_gone(kinds.APP_WRAPPER, name)
-            await members[home].until_gone(kinds.APP_WRAPPER, name)
-        assert max(one.from_end for one in took) < LIMIT
+            member, third = await play.replace_one(at)
+            await member.until(kinds.RAY_CLUSTER, third, is_ready)
+        ended = [one.from_end for one in play.took]
+        print(shown("Ray clusters, from the last pod's end to the next one's first", ended))
+        await play.end()
+        assert max(ended) < LIMIT
 
 
 @pytest.mark.not_at_rest("what is where is asserted; the members are judged when they end")
@@ -266,28 +334,13 @@ async def test_the_next_gang_starts_within_half_a_second_of_a_deletion(
 ) -> None:
     monkeypatch.setattr("tests.cluster.PATIENCE", SECONDS)
     async with walk.clusters() as (hub, members):
-        for name in MEMBERS:
-            await hub.until(kinds.MULTIKUEUE_CLUSTER, name, is_true("Active"))
-        await emptied(*members.values())
-        running = {"a": "l0", "b": "l1"}
-        for home, name in running.items():
-            await hub.client.create(kinds.APP_WRAPPER, light_gang(name), "default")
-            await hub.until(kinds.APP_WRAPPER, name, runs)
-            assert await members[home].names(kinds.APP_WRAPPER) == [name]
-        took: list[Replaced] = []
+        play = Play(hub, members, light_gang, "l")
+        await play.begin(kinds.POD)
         for at in range(ROUNDS):
-            home, third = MEMBERS[at % 2], f"l{at + 2}"
-            await hub.client.create(kinds.APP_WRAPPER, light_gang(third), "default")
-            await hub.until(kinds.APP_WRAPPER, third, backs_off)
-            await assert_nowhere(third, hub, *members.values())
-            took.append(await replace(hub, members[home], running[home], third))
-            await hub.until(kinds.APP_WRAPPER, third, runs)
-            running[home] = third
-        deleted, ended = [one.from_deletion for one in took], [one.from_end for one in took]
+            await play.replace_one(at)
+        deleted, ended = [one.from_deletion for one in play.took], [one.from_end for one in play.took]
         print("\n" + shown("from the deletion to the next gang's pod", deleted))
         print(shown("from the pod's end to the next gang's pod", ended))
-        for home, name in running.items():
-            await hub.client.delete(kinds.APP_WRAPPER, name, "default")
-            await hub.until_gone(kinds.APP_WRAPPER, name)
-            await members[home].until_gone(kinds.APP_WRAPPER, name)
-        assert sorted(ended)[int(len(ended) * 0.99)] < LIMIT
+        print(by_stage(play.took))
+        await play.end()
+        assert sorted(deleted)[int(len(deleted) * 0.99)] < LIMIT
