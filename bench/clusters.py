@@ -4,7 +4,7 @@
     python bench/clusters.py run --members 20 --count 200 --dispatcher engine|all-at-once [--silent] [--rate 10]
     python bench/clusters.py waiting --members 100 --waiting 10000 --kind job|appwrapper [--shapes 10] [--rounds 50]
     python bench/clusters.py whole --members 100 --waiting 10000 --kind job|appwrapper [--shapes 10]
-    python bench/clusters.py isolation --members 20 --count 300 --rate 5 --rounds 5
+    python bench/clusters.py isolation --members 20 --count 400 --rate 10 --rounds 3
 
 Everything runs in one process, see bench/clusters_world.py. `run`: one-pod Jobs are created as fast as the server takes
 them, or `--rate` a second, so that a wait is one gang's own and not that of all before it; a gang is released when its
@@ -13,6 +13,7 @@ there are left out, and the others are to fare as without it. `waiting`: every m
 shapes wait; one that runs is deleted and one starts, again and again. `whole`: so many gangs, of which every member
 holds ten, run to their end, each as long as the hub takes to notice. `isolation`: `run` with and without a member that
 swallows packets, in turns, and how much longer the others' gangs take with it.
+It needs the packages of requirements.txt, this repository's `bench`, `src` and `tests`, and nothing from outside.
 Prints one JSON line per run: gangs a second, submit to released, requests per gang on the hub and on all members
 together, CPU seconds per gang or start and resident memory.
 """
@@ -240,14 +241,14 @@ def main() -> None:
     if chosen.what == "whole":
         asyncio.run(to_the_end(chosen.members, chosen.waiting, chosen.kind, chosen.shapes))
     if chosen.what == "isolation":
-        isolate(chosen.members, chosen.count, chosen.rate or 5, chosen.rounds)
+        isolate(chosen.members, chosen.count, chosen.rate or 10, chosen.rounds)
         return
     for members, count in RUNS:
         for dispatcher in DISPATCHERS:
             again("run", "--members", members, "--count", count, "--dispatcher", dispatcher)
     for kind in ("job", "appwrapper"):
         again("waiting", "--members", 25, "--waiting", 500, "--kind", kind)
-    isolate(20, 300, 5, 3)
+    isolate(20, 400, 10, 3)
 
 
 def again(*words: object) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from random import Random
 
 import pytest
 
+from shoal.api import kinds
+from shoal.api.kind import Key
 from shoal.controllers.planning import cluster_line
 from shoal.controllers.planning.cluster_line import ClusterLine, LineAnswer
 from shoal.engine.model import Amounts, Gang, PodSet
 from tests.faults import proven
+from tests.patience import PATIENCE, patiently
+from tests.unit.appwrapper.build import dispatched
+from tests.unit.clusters.test_app_wrappers import says
+from tests.unit.clusters.wrappers import gang as wrapped
+from tests.unit.clusters.wrappers import sending_town
 
 NAMES = ("a", "b", "c", "d")
 SEEDS = 60
@@ -212,3 +220,38 @@ def test_one_that_does_not_start_for_a_reason_of_its_own_does_not_hold_up_those_
     hub.line.changed("a")
     hub.settle()
     assert hub.where == {"0005": "a"}
+
+
+def answers_as_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterLine, "doubt", lambda self, uid: False)
+
+
+@proven(without=answers_as_it_was_told)
+async def test_f745_a_question_about_one_of_many_that_wait_is_answered_as_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F745: so many gangs wait that a change which starts none of them is not told to each, and a user asks why one of
+    them waits. Holds: the answer has what is free in the clusters now."""
+    monkeypatch.setattr(cluster_line, "FEW", 0)
+    async with sending_town("a", cpu="4") as t:
+        t.send()
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, wrapped("one"))
+        await t.hub.until(kinds.APP_WRAPPER, "one", dispatched)
+        await t.hub.create(kinds.APP_WRAPPER, wrapped("two"))
+        await t.hub.until(kinds.APP_WRAPPER, "two", says("3 cpu needed, 1 free"))
+        larger = asyncio.Event()
+
+        def changed(cluster: str) -> None:
+            if (t.places.placing.room("a", queued=False) or {}).get("cpu") == 2000:
+                larger.set()
+
+        t.places.placing.subscribe(changed)
+        size = {"cpu": "5", "memory": "64Gi", "pods": "110"}
+        await t.members["a"].client.patch(
+            kinds.NODE, "node-1", None, {"status": {"allocatable": size, "capacity": size}}, subresource="status"
+        )
+        async with patiently(PATIENCE):
+            await larger.wait()
+        found = await t.loop.subject("", kinds.APP_WRAPPER.kind, Key("default", "two"))
+        assert found is not None and "3 cpu needed, 2 free" in found.message

@@ -176,6 +176,11 @@ class AppWrapperController:
     def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
         if kind != kinds.APP_WRAPPER.kind:
             return None
+        found = wrapper_subject(self.caches, self.planning, group, key)
+        if found is None or self._destinations is None or not self._destinations.line.doubt(found.uid):
+            return found
+        self.context.intake.choose_again([found.uid])  # what other clusters say of it may be older than the question
+        self.planning.replan_now()
         return wrapper_subject(self.caches, self.planning, group, key)
 
     def draft(self, manifest: Json, now: int) -> Gang | None:

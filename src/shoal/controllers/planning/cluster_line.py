@@ -147,6 +147,13 @@ class ClusterLine:
                 asked.setdefault(shape.number, {})[name] = _how_many(room, shape.least)
         return [uid for number, where in asked.items() for uid in self._due(self._shapes[self._keys[number]], where)]
 
+    def doubt(self, uid: str) -> bool:
+        """What is said of this one is asked again when it is told again. False: it does not stand here."""
+        key = self._shape_of.get(uid)
+        if key is not None:
+            self._shapes[key].answer = None
+        return key is not None
+
     def refresh(self) -> list[str]:
         """UIDs of the first few of every shape, to be told now and then for what they say of why they wait."""
         found: list[str] = []

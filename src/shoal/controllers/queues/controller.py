@@ -211,6 +211,11 @@ class QueueController:
         return None
 
     def subject(self, group: str, kind: str, key: Key) -> QuestionSubject | None:
+        found = self._subjects.find(group, kind, key, self.planning.engine, self.clock.now())
+        if found is None or self._destinations is None or not self._destinations.line.doubt(found.uid):
+            return found
+        self._update_again(found.uid)  # what other clusters say of it may be older than the question
+        self.planning.replan_now()
         return self._subjects.find(group, kind, key, self.planning.engine, self.clock.now())
 
     def draft(self, manifest: Json, now: int) -> Gang | None:
