@@ -113,7 +113,7 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     def one_change() -> float:
         nonlocal started, cycles
         before, asked = time.process_time(), engine.cycles
-        engine.remove(running.pop())
+        made.end(running.pop())
         plan = engine.plan(NOW)
         spent = time.process_time() - before
         started += len(plan.admits)

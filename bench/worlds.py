@@ -57,11 +57,21 @@ class World:
         self.running = running
         self.waiting = waiting
         self._facts = list(facts)
+        self._pods: dict[str, list[str]] = {}
+        for fact in self._facts:
+            if isinstance(fact, PodFact):
+                self._pods.setdefault(fact.gang, []).append(f"Pod/{fact.uid}")
 
     def build(self) -> None:
         for fact in self._facts:
             self.engine.update(fact)
         self.engine.plan(NOW)
+
+    def end(self, key: str) -> None:
+        """A gang ends, and its pods with it."""
+        for pod in self._pods.get(key.rpartition("/")[2], ()):
+            self.engine.remove(pod)
+        self.engine.remove(key)
 
     def carry_on(self, plan: Plan) -> None:
         """Carry out what was decided: victims are gone at once, and those they made room for start."""
@@ -263,10 +273,10 @@ def _bids(gangs: int) -> Iterable[PodFact]:
 def _running(kind: str, index: int, flavor: str = "", racks: bool = False, **more: object) -> Gang:
     flavors = dict.fromkeys(FULL, flavor) if flavor else {}
     name = f"node-{index:05d}"
-    share = DomainShare((f"rack-{index // 16}", name), 1)
+    share = DomainShare((name,), 1)
     given = PodSetAssignment(
         name="main", count=1, nodes={} if racks else {name: 1}, usage=FULL, flavors=flavors,
-        topology=TopologyPlacement((RACK, HOSTNAME), (share,)) if racks else None,
+        topology=TopologyPlacement((HOSTNAME,), (share,)) if racks else None,
     )  # fmt: skip
     return Gang(
         key=f"{kind}/default/run{index}",

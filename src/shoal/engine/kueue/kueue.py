@@ -31,6 +31,7 @@ from shoal.engine.kueue.flavors.assign import shown
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.places import Places, line, places, waiting_amounts, waiting_counts
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.surplus import SurplusUse, usage_of_one
 from shoal.engine.kueue.unheard import BEHIND, Known, why_waiting
 from shoal.engine.model import Explanation, Gang, Namespace, NodeFact, PodFact, Shortfall
@@ -102,14 +103,24 @@ class Kueue:
             case PodFact():
                 self.register.places_changed(self.state.topologies.remove_pod(fact.uid))
 
-    def set_surplus(self, uses: dict[str, SurplusUse], leaving: set[str]) -> None:
-        """What elastic gangs have of quota beyond their admission, by UID in the order in which it leaves, and what of
-        it was told to. What is not there any more is free."""
+    def set_surplus(self, changed: dict[str, SurplusUse | None], leaving: set[str]) -> None:
+        """What elastic gangs have of quota beyond their admission, by UID of the pods that are news; None: no more.
+        `leaving`: those of them that were told to. What is not there any more is free."""
         ledger = self.state.surplus
-        before, ledger.uses, ledger.leaving = ledger.uses, uses, leaving
-        freed = {use.queue for uid, use in before.items() if uses.get(uid) != use}
+        freed = set()
+        for uid, use in changed.items():
+            before = ledger.put(uid, use)
+            (ledger.leaving.add if uid in leaving else ledger.leaving.discard)(uid)
+            if before is not None and not before.charges_as(use):
+                freed.add(before.queue)
         for name in sorted(freed & self.state.records.keys()):
             self.register.freed(name)
+
+    def quota_root(self, key: str) -> QuotaTreeNode | None:
+        """The tree that decides on quota for this gang; its generation grows with every change there."""
+        member = self.members.get(key)
+        record = self.state.records.get(member.queue) if member is not None else None
+        return record.node.root() if record is not None else None
 
     def quota_turn(self, key: str) -> object:
         """Another one whenever what pods of this gang's LocalQueue lack of quota may be something else."""

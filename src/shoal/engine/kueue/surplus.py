@@ -24,12 +24,18 @@ class SurplusUse(msgspec.Struct, frozen=True):
 
     queue: str
     usage: Usage
+    turn: tuple[bool, int, int, str, str] = (False, 0, 0, "", "")
+    """The smallest leaves first."""
+
+    def charges_as(self, other: SurplusUse | None) -> bool:
+        return other is not None and (self.queue, self.usage) == (other.queue, other.usage)
 
 
 class SurplusLedger:
     def __init__(self) -> None:
         self.uses: dict[str, SurplusUse] = {}
-        """By UID, in the order in which they leave."""
+        """By UID. Changed only by `put`."""
+        self._of: dict[str, dict[str, None]] = {}
         self.leaving: set[str] = set()
         """UIDs of those that were told to."""
         self.fillers: dict[str, QueueMember] = {}
@@ -40,6 +46,18 @@ class SurplusLedger:
     def __bool__(self) -> bool:
         return bool(self.uses or self.fillers)
 
+    def put(self, uid: str, use: SurplusUse | None) -> SurplusUse | None:
+        """What this one uses from now on; returns what it did so far."""
+        before = self.uses.pop(uid, None)
+        if before is not None:
+            del self._of[before.queue][uid]
+            if not self._of[before.queue]:
+                del self._of[before.queue]
+        if use is not None:
+            self.uses[uid] = use
+            self._of.setdefault(use.queue, {})[uid] = None
+        return before
+
     def use_of(self, uid: str) -> SurplusUse:
         filler = self.fillers.get(uid)
         return self.uses[uid] if filler is None else SurplusUse(filler.queue, filler.usage)
@@ -47,15 +65,6 @@ class SurplusLedger:
     def is_leaving(self, uid: str) -> bool:
         filler = self.fillers.get(uid)
         return uid in self.leaving if filler is None else filler.evicted
-
-    def of_queue(self, name: str) -> Usage:
-        """All that is charged to one queue."""
-        total: Usage = {}
-        for use in self.uses.values():
-            if use.queue == name:
-                for at, amount in use.usage.items():
-                    total[at] = total.get(at, 0) + amount
-        return total
 
     @contextmanager
     def charged(self, root: QuotaTreeNode, records: dict[str, QueueRecord]) -> Iterator[list[str]]:
@@ -111,9 +120,8 @@ class SurplusLedger:
 
     def _in(self, root: QuotaTreeNode, records: dict[str, QueueRecord]) -> list[str]:
         """Single pods first, then whole gangs, the last in line first."""
-        found = [
-            uid for uid, use in self.uses.items() if use.queue in records and records[use.queue].node.root() is root
-        ]
+        found = [uid for node in root.queues() if node.name in records for uid in self._of.get(node.name, ())]
+        found.sort(key=lambda uid: self.uses[uid].turn)
         if self.fillers:
             last_first = sorted(self.fillers.values(), key=lambda one: one.order, reverse=True)
             found += [one.uid for one in last_first if one.queue in records and records[one.queue].node.root() is root]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from shoal.engine.line.queues import Queues
+from shoal.engine.line.refusals import RefusedGrowth
 from shoal.engine.line.state import LineState
-from shoal.engine.line.surplus import RefusedGrowth, Split, surplus_uid
+from shoal.engine.line.surplus import Split, surplus_uid
 from shoal.engine.model import Gang, Grow, PodFact, Shortfall
 from shoal.engine.nodes.fit import Placement
+from shoal.engine.nodes.shape import Shape, shape_of
 from shoal.engine.nodes.supply import find_room
 
 NODES = "nodes"
@@ -42,10 +44,11 @@ def bids_of(state: LineState, uid: str) -> Bids | None:
 def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
     """What is to be said of bids, by priority and age; of those that were held before only what is new."""
     bids = []
+    due = state.refusals.take_due(state, queues)
     turns = _Turns(state, queues)
-    for uid, sets in state.surplus.splits.items():
+    for uid in due:
         gang = state.by_uid(uid)
-        for name, split in sets.items() if gang.state == "admitted" else ():
+        for name, split in state.surplus.splits[uid].items() if gang.state == "admitted" else ():
             if split.bids and not turns.are_refused(gang, name, split):
                 for pod in split.bids:
                     fact = state.ledger.pods[pod]
@@ -63,11 +66,12 @@ def grant(state: LineState, queues: Queues, now: int) -> tuple[Grow, ...]:
         if missing:
             state.held_growth[pod] = missing
     turns.remember(refused)
+    turns.lay_aside(due)
     return tuple(found)
 
 
 class _Turns:
-    """Which bids need not be judged again: what they lacked is as it was. Elastic gangs may bid for years."""
+    """Which bids need not be judged again: what they lacked is as it was."""
 
     def __init__(self, state: LineState, queues: Queues) -> None:
         self._state = state
@@ -75,7 +79,7 @@ class _Turns:
         self._known: dict[tuple[str, str], object] = {}
 
     def are_refused(self, gang: Gang, name: str, split: Split) -> bool:
-        known = self._state.refused_growth.get((gang.uid, name))
+        known = self._state.refusals.book.get((gang.uid, name))
         return (
             known is not None
             and known.split is split
@@ -86,13 +90,24 @@ class _Turns:
     def remember(self, refused: dict[tuple[str, str], tuple[Shortfall, ...]]) -> None:
         """What was granted meanwhile has changed the turn of others: they are judged once more."""
         self._known.clear()
-        there, book = self._state.surplus.splits, self._state.refused_growth
-        if len(book) > 2 * len(there):
-            for gone in [one for one in book if one[0] not in there]:
-                del book[gone]
+        there, book = self._state.surplus.splits, self._state.refusals.book
+        self._state.refusals.prune(there)
         for (uid, name), missing in refused.items():
             gang = self._state.by_uid(uid)
             book[uid, name] = RefusedGrowth(gang, there[uid][name], self._turn(gang, missing), missing)
+
+    def lay_aside(self, looked_at: set[str]) -> None:
+        """Those that are refused now, by what has to change before they are looked at again."""
+        state = self._state
+        for uid in looked_at:
+            gang = state.by_uid(uid)
+            root = self._queues.kueue.quota_root(gang.key)
+            for name, split in state.surplus.splits[uid].items():
+                known = state.refusals.book.get((uid, name))
+                if known is None or not split.bids:
+                    continue
+                short = known.missing[0].place == NODES
+                state.refusals.remember(uid, root, short, _shape(gang, name) if short else None)
 
     def _turn(self, gang: Gang, missing: tuple[Shortfall, ...]) -> object:
         """Another one whenever quota that this gang could have, or room where that is missing, may be free."""
@@ -100,6 +115,12 @@ class _Turns:
         if at not in self._known:
             self._known[at] = self._queues.kueue.quota_turn(gang.key)
         return self._known[at], self._state.ledger.given_back if missing[0].place == NODES else 0
+
+
+def _shape(gang: Gang, name: str) -> Shape | None:
+    """Of one pod, where nodes alone decide whether it has room."""
+    pod_set = next((one for one in gang.pod_sets if one.name == name), None)
+    return shape_of(pod_set, gang.node_selector) if pod_set is not None and gang.supply == "fit" else None
 
 
 def _judged(pod: PodFact, name: str, gang: Gang, state: LineState, queues: Queues, now: int) -> tuple[Shortfall, ...]:

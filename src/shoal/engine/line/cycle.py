@@ -59,7 +59,7 @@ class Cycle:
             state.forest.note_freed(wait.gates)  # their turn did not come: look there again
         self._notify_fresh()
         decided = self.decided
-        grows = grow(state) if state.ledger.growing or state.held_growth else ()
+        grows = grow(state) if state.ledger.growing_alone or state.ledger.grew else ()
         reseats = decided.reseats()
         return Plan(
             admits=decided.admits(),

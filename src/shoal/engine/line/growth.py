@@ -14,7 +14,7 @@ from shoal.engine.model import Grow
 def grow(state: LineState) -> tuple[Grow, ...]:
     """What is to be said of pods that wait to come, the oldest first; those that were held before only if what they
     lack is something else now."""
-    pods = [pod for uid in state.ledger.growing if not (pod := state.ledger.pods[uid]).bids]
+    pods = [state.ledger.pods[uid] for uid in state.ledger.growing_alone]
     found = []
     for pod in sorted(pods, key=lambda one: (one.grows_since, one.namespace, one.name, one.uid)):
         missing = state.room_to_grow(pod)
@@ -27,6 +27,7 @@ def grow(state: LineState) -> tuple[Grow, ...]:
             found.append(Grow(pod=pod.uid, gang=key, uid=pod.gang if key else "", shortfalls=missing))
         if missing:
             state.held_growth[pod.uid] = missing
-    for uid in state.held_growth.keys() - state.ledger.growing:
-        del state.held_growth[uid]
+    for uid in state.ledger.grew - state.ledger.growing:
+        state.held_growth.pop(uid, None)
+    state.ledger.grew.clear()
     return tuple(found)

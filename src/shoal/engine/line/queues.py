@@ -16,7 +16,7 @@ from shoal.engine.kueue import KueueSettings as QueueSettings
 from shoal.engine.kueue.surplus import SurplusUse, usage_of_one
 from shoal.engine.kueue.topology.pinned import pinned
 from shoal.engine.line.state import HOLDS, LineState
-from shoal.engine.line.surplus import PREFIX, surplus_uid
+from shoal.engine.line.surplus import leaving_turn, surplus_uid
 from shoal.engine.model import (
     Explanation,
     Gang,
@@ -130,28 +130,40 @@ class Queues:
 
     def charge_surplus(self, state: LineState) -> None:
         """Quota carries what elastic gangs have beyond their admission."""
-        if not state.surplus.changed:
-            return
+        changed, leaving = {}, set()
+        before = self.kueue.state.surplus.uses
+        for pod in sorted(state.surplus.changed):
+            owner = state.surplus.owners.get(pod)
+            known = before.get(pod)
+            use = self._surplus_use(pod, owner, known, state) if owner is not None else None
+            if (use is None) != (known is None):
+                self.regrown.add(owner or self._owners.get(pod, ""))
+            if use is None:
+                self._owners.pop(pod, None)
+            elif owner is not None:
+                self._owners[pod] = owner
+                if state.by_uid(surplus_uid(pod)).state == "stopping":
+                    leaving.add(pod)
+            changed[pod] = use
         state.surplus.changed.clear()
-        before, uses = self.kueue.state.surplus.uses, {}
-        for gang in state.surplus.gangs(state):
-            pod = gang.uid.removeprefix(PREFIX)
-            member = self.kueue.members.get(state.keys.get(state.surplus.owners[pod], ""))
-            usage = usage_of_one(member, gang.pod_sets[0].name) if member is not None else None
-            if member is not None and usage is not None and member.holds:
-                uses[pod] = SurplusUse(member.queue, usage)
-            elif pod in before:
-                uses[pod] = before[pod]
-        owners = {state.surplus.owners.get(pod, "") for pod in before.keys() ^ uses.keys()}
-        self.regrown |= owners | {self._owners[pod] for pod in before.keys() - uses.keys() if pod in self._owners}
-        self._owners = {pod: state.surplus.owners[pod] for pod in uses}
-        self.kueue.set_surplus(uses, {pod for pod in uses if state.by_uid(surplus_uid(pod)).state == "stopping"})
+        if changed:
+            self.kueue.set_surplus(changed, leaving)
+
+    def _surplus_use(self, pod: str, owner: str, known: SurplusUse | None, state: LineState) -> SurplusUse | None:
+        """What one pod is charged; as before where its gang has no quota just now."""
+        gang = state.by_uid(surplus_uid(pod))
+        member = self.kueue.members.get(state.keys.get(owner, ""))
+        usage = usage_of_one(member, gang.pod_sets[0].name) if member is not None else None
+        if member is None or usage is None or not member.holds:
+            return known
+        return SurplusUse(member.queue, usage, leaving_turn(gang))
 
     def surplus_usage(self, uid: str, state: LineState) -> dict[tuple[str, str], int]:
         """What of it is one gang's."""
         total: dict[tuple[str, str], int] = {}
-        for pod, use in self.kueue.state.surplus.uses.items():
-            for at, amount in use.usage.items() if state.surplus.owners.get(pod) == uid else ():
+        for pod in state.surplus.of(uid):
+            use = self.kueue.state.surplus.uses.get(pod)
+            for at, amount in use.usage.items() if use is not None else ():
                 place = (at.flavor, at.resource)
                 total[place] = total.get(place, 0) + amount
         return total

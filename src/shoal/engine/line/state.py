@@ -11,7 +11,8 @@ from collections.abc import Hashable, Iterable, Iterator, Set
 import msgspec
 
 from shoal.engine.line.quota_index import QuotaIndex
-from shoal.engine.line.surplus import RefusedGrowth, Surplus, is_surplus
+from shoal.engine.line.refusals import Refusals
+from shoal.engine.line.surplus import Surplus, is_surplus
 from shoal.engine.line.validate import gang_problem, node_problem, pod_problem, pool_problem
 from shoal.engine.line.waiting import GangClass, Signature, Waiting
 from shoal.engine.line.yielding import Barred, Yielding
@@ -85,8 +86,8 @@ class LineState:
         self.reserved_after: tuple[str, ...] = ()
         self.held_growth: dict[str, tuple[Shortfall, ...]] = {}
         """Pods that wait to come on top of what was admitted, by UID: what was said of them last."""
-        self.refused_growth: dict[tuple[str, str], RefusedGrowth] = {}
-        """By UID and pod set of elastic gangs whose bids were refused."""
+        self.refusals = Refusals()
+        """Bids of elastic gangs that were refused."""
         self.surplus = Surplus()
         """Pods that elastic gangs have beyond what they were admitted with, each a gang of its own."""
         self.fillers: dict[str, None] = {}

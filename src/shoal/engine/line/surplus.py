@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.api.kueue_names import POD_SET
-from shoal.engine.model import Gang, PodFact, PodSet, PodSetAssignment, Shortfall, Shrink
+from shoal.engine.model import Gang, PodFact, PodSet, PodSetAssignment, Shrink
 from shoal.engine.nodes.to_come import pod_set_index
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def surplus_uid(pod: str) -> str:
 
 def is_surplus(uid: str) -> bool:
     return uid.startswith(PREFIX)
+
+
+def leaving_turn(one: Gang) -> tuple[bool, int, int, str, str]:
+    """Surplus as a gang, first to leave first: what is on its way, then low priority, then what came last."""
+    return one.state != "stopping", one.priority, -one.admitted_at, one.name, one.uid
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -90,15 +95,6 @@ def set_name(gang: Gang, pod: PodFact) -> str:
     return gang.pod_sets[index].name if index is not None else ""
 
 
-class RefusedGrowth(msgspec.Struct, frozen=True):
-    """What the bids of one pod set lacked: of this gang and these pods, in this turn of quota and room."""
-
-    gang: Gang
-    split: Split
-    turn: object
-    missing: tuple[Shortfall, ...]
-
-
 class Surplus:
     def __init__(self) -> None:
         self.elastic: set[str] = set()
@@ -114,7 +110,9 @@ class Surplus:
         self.nodes: dict[str, str] = {}
         """Where pods that were granted and have no node yet are planned."""
         self.changed: set[str] = set()
-        """UIDs of pods that became surplus, or are not any more, or are another gang's, since quota was told."""
+        """UIDs of pods that are surplus of gangs that changed, or not any more, since quota was told."""
+        self.unjudged: set[str] = set()
+        """UIDs of elastic gangs that changed, or pods of them, since their bids were last looked at."""
         self._stale: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -129,6 +127,7 @@ class Surplus:
         else:
             return
         self._stale.add(gang.uid)
+        self.unjudged.add(gang.uid)
 
     def forget(self, gang: str) -> None:
         if gang in self.elastic:
@@ -140,11 +139,8 @@ class Surplus:
         return self._of.get(gang, set())
 
     def gangs(self, state: LineState) -> list[Gang]:
-        """All surplus as gangs, first to leave first: what is on its way, then low priority, then what came last."""
-        found = [state.by_uid(surplus_uid(pod)) for pod in self.owners]
-        return sorted(
-            found, key=lambda one: (one.state != "stopping", one.priority, -one.admitted_at, one.name, one.uid)
-        )
+        """All surplus as gangs, first to leave first."""
+        return sorted([state.by_uid(surplus_uid(pod)) for pod in self.owners], key=leaving_turn)
 
     def settle(self, state: LineState) -> None:
         """Work out again what is surplus of the gangs that changed."""
@@ -154,6 +150,7 @@ class Surplus:
             self._settle_one(uid, state)
 
     def _settle_one(self, uid: str, state: LineState) -> None:
+        self.unjudged.add(uid)
         gang = state.gangs.get(state.keys.get(uid, ""))
         known = frozenset(self.of(uid))
         pods = [*state.ledger.pods_of(uid), *(state.ledger.pods[pod] for pod in known if pod in state.ledger.pods)]
@@ -197,9 +194,7 @@ class Surplus:
         if pod.node:
             self.nodes.pop(pod.uid, None)
         leaves = pod.deleting or pod.leaving or pod.uid in self.leaving or owner.state == "stopping"
-        before = state.gangs.get(state.keys.get(uid, ""))
-        if before is None or (before.state == "stopping") != leaves:
-            self.changed.add(pod.uid)
+        self.changed.add(pod.uid)
         state.put(
             Gang(
                 key=f"Pod/{pod.namespace}/{pod.name}",

@@ -30,6 +30,10 @@ class Ledger:
         self.by_gang: dict[str, set[str]] = {}
         self.growing: set[str] = set()
         """UIDs of pods that wait behind our gate to come on top of what their gangs were admitted with."""
+        self.growing_alone: set[str] = set()
+        """Those of them that are not bids of elastic gangs."""
+        self.grew: set[str] = set()
+        """UIDs of pods that do not wait so any more, or may not, since that was last looked at."""
         self.holders: dict[str, Gang] = {}
         """Gangs that hold room, by UID."""
         self.reserved: dict[str, Amounts] = {}
@@ -81,6 +85,8 @@ class Ledger:
         self.pods[fact.uid] = fact
         if fact.gated and fact.grows_since:
             self.growing.add(fact.uid)
+            if not fact.bids:
+                self.growing_alone.add(fact.uid)
         if fact.gang:
             self.by_gang.setdefault(fact.gang, set()).add(fact.uid)
             self._unsettled.add(fact.gang)
@@ -91,7 +97,10 @@ class Ledger:
         if fact is None:
             return
         self._uncharge_pod(fact)
-        self.growing.discard(uid)
+        if uid in self.growing:
+            self.growing.discard(uid)
+            self.growing_alone.discard(uid)
+            self.grew.add(uid)
         if fact.gang:
             siblings = self.by_gang[fact.gang]
             siblings.discard(uid)

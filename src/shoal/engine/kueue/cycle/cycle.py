@@ -14,7 +14,7 @@ import msgspec
 from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
-from shoal.engine.kueue.cycle.placing import placing_step
+from shoal.engine.kueue.cycle.placing import PlacingStep, placing_step
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
@@ -69,12 +69,16 @@ class QueueCycle:
         self.evicted: list[Evict] = []
         self.shed: list[Shed] = []
         self.skipped: dict[str, int] = {}
+        self.puts_off = False
+        """Places are sought when a gang's turn comes, not before all others have theirs."""
 
     def run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
         again = SecondPass(self.state)
         again.run()
         self.kept = kept = self._keep_room(heads)
+        self.puts_off = self.rules.hides_overtaken
         entries = [self._nominate(member) for member in heads]
+        self.state.topologies.mark()
         judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
         for entry in self._ordered([entry for entry in entries if entry.assignment is not None]):
             own = kept.pop(entry.member.uid, None)
@@ -87,6 +91,7 @@ class QueueCycle:
         for node, usage, uses in self.borrowed_room:
             node.remove(usage)
             self.state.topologies.use(uses, -1)
+        self.state.topologies.unmark()
         again.end()
         hidden = self.rules.hides_overtaken
         waits = [self._wait(entry) for entry in judged if not entry.admitted and not (hidden and entry.overtaken)]
@@ -180,12 +185,8 @@ class QueueCycle:
             member.forget()
         placing = placing_step(member, record, self.settings)
         as_begun = nominated is None and member.uid not in self.state.rooms
-        if as_begun and placing is None and not member.flavors_remain:
-            waits_for = record.waits_for(member, self.state.flavors, self.settings)
-            fits = self.reach.fit(record, waits_for, member.priority)
-            if fits is not None:
-                self._note(entry, fits, [])
-                return
+        if as_begun and not member.flavors_remain and self._fits_at_once(entry, placing):
+            return
         reach = self.reach if as_begun else Reach(self.state.records, self.settings)
         oracle = self.preemptor.oracle(member, self.now, reach)
         search = Search(member, record.fact, record.groups, record.node, self.state.flavors, self.settings, oracle)
@@ -200,6 +201,44 @@ class QueueCycle:
         if whole.outcome is not Outcome.FIT and not victims:
             whole, victims = self._shrink(member, search, reach) or (whole, victims)
         self._note(entry, whole, victims)
+
+    def _fits_at_once(self, entry: Entry, placing: PlacingStep | None) -> bool:
+        """Does it fit, as gangs of its shape are known to? Where it does and needs places in a topology, these are
+        sought when its turn comes: of the heads of a cohort most often one only has it."""
+        member, record = entry.member, entry.record
+        waits_for = record.waits_for(member, self.state.flavors, self.settings)
+        if placing is not None and not waits_for.is_open_to(placing):
+            return False
+        fits = self.reach.fit(record, waits_for, member.priority)
+        if fits is None:
+            return False
+        if placing is not None and self.puts_off and self._may_put_off(entry):
+            entry.unplaced = fits
+        elif placing is not None:
+            fits = placing.judged(fits)
+            if fits.outcome is not Outcome.FIT:
+                return False
+        self._note(entry, fits, [])
+        return True
+
+    def _may_put_off(self, entry: Entry) -> bool:
+        """Is nothing else to be tried where it finds no places, and nothing kept from others by it?"""
+        shrinks = self.settings.partial_admission and entry.member.may_shrink
+        return not (entry.record.fact.preemption.may_evict or entry.record.waiting.strict or shrinks)
+
+    def _find_places(self, entry: Entry) -> bool:
+        """The places it would have been given when it was nominated. False: others took its quota, and none are sought."""
+        assert entry.unplaced is not None
+        with self.taken.gone(entry.record.node):
+            quota_left = entry.record.node.fits(entry.usage)
+        if not quota_left:
+            self._skip(entry, "Workload no longer fits after processing another workload")
+            return False
+        with self.state.topologies.as_marked():
+            found = PlacingStep(entry.member, entry.record, self.settings).judged(entry.unplaced)
+            self._note(entry, found, [])
+        entry.unplaced = None
+        return True
 
     def _is_outdated(self, member: QueueMember, record: QueueRecord) -> bool:
         """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
@@ -264,6 +303,8 @@ class QueueCycle:
 
     def _serve(self, entry: Entry) -> None:
         """Serve one entry against everything earlier entries of this cycle took."""
+        if entry.unplaced is not None and not self._find_places(entry):
+            return
         overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
         recomputes = self.settings.gates.recompute_on_overlap
         if overlaps and recomputes:

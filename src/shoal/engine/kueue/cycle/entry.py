@@ -23,13 +23,15 @@ GENERIC = "generic"
 class Entry:
     __slots__ = (
         "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record",
-        "victims",
+        "unplaced", "victims",
     )  # fmt: skip
 
     def __init__(self, member: QueueMember, record: QueueRecord) -> None:
         self.member = member
         self.record = record
         self.assignment: Assignment | None = None
+        self.unplaced: Assignment | None = None
+        """An assignment that fits and for which places are yet to be found."""
         self.victims: list[Victim] = []
         self.message = ""
         self.reason = ""

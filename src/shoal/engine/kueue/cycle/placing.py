@@ -82,6 +82,16 @@ class PlacingStep:
             return f'Flavor "{flavor.name}" does not contain the requested level'
         return ""
 
+    @property
+    def is_open(self) -> bool:
+        """Can all pods go to every flavor?"""
+        for group in self.record.fact.groups:
+            for quota in group.flavors:
+                flavor = self.topologies.flavor(quota.name)
+                if flavor is None or any(self.objection(one.name, flavor, group.resources) for one in self.member.demands):
+                    return False
+        return True
+
     def judged(self, found: Assignment) -> Assignment:
         """The assignment with places, or with what keeps its pods from having any."""
         if found.outcome is Outcome.NO_FIT or not self.applies:

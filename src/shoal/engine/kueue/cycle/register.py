@@ -50,9 +50,11 @@ class Register:
         """UID of a waiting gang to its cluster queue."""
         self._shapes_stale = False
         self._all_woken = False
+        """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
         self._places_moved = False
         """Places in topologies are not what they were when those that lack them were last called."""
-        """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
+        self.turn = 0
+        """Grows when queues, cohorts or flavors change: nothing that was found out about quota holds any more."""
 
     @property
     def now(self) -> int:
@@ -332,6 +334,7 @@ class Register:
             fact = replace(fact, consumed=None)
         if self.local_queues.get(key) != fact:
             self.local_queues[key] = fact
+            self.turn += 1
             self.state.outside_change()
             self._replace(self._by_local.get(key, set()))
 
@@ -339,6 +342,7 @@ class Register:
         if self.state.usage is not None:
             self.state.usage.remove_queue(namespace, name)
         if self.local_queues.pop((namespace, name), None) is not None:
+            self.turn += 1
             self.state.outside_change()
             self._replace(self._by_local.get((namespace, name), set()))
 
@@ -419,6 +423,7 @@ class Register:
         self._freed(self.state.records[queue])
 
     def _shape_changed(self) -> None:
+        self.turn += 1
         self._shapes_stale = True
         self.state.shape_changed()
 

@@ -34,6 +34,10 @@ Oracle = Callable[[FlavorResource, int], tuple[Mode, int]]
 class Placing(Protocol):
     """What a search asks about the topology of flavors."""
 
+    @property
+    def is_open(self) -> bool:
+        """Can all pods go to every flavor?"""
+
     def objection(self, pod_set: str, flavor: Flavor, resources: Sequence[str]) -> str:
         """Why pods of this set cannot go to a flavor of the group that covers these resources; empty: they can."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from shoal.engine.kueue.demand import QueueMember, grouped, totals_of
 from shoal.engine.kueue.facts import Flavor, FlavorResource, Fungibility, KueueSettings, ResourceGroup, Usage
 from shoal.engine.kueue.flavors.assignment import Assignment, Choice, Mode, PodSetChoice
+from shoal.engine.kueue.flavors.assign import Placing
 from shoal.engine.kueue.flavors.eligible import kept_elsewhere, objection
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 
@@ -147,7 +148,7 @@ class Free(dict[FlavorResource, int]):
 
 class WaitsFor:
     __slots__ = (
-        "_asked", "_made", "_parts", "at_places", "largest", "least", "may_shrink", "modesty", "together", "ways",
+        "_asked", "_made", "_open", "_parts", "at_places", "largest", "least", "may_shrink", "modesty", "together", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -160,6 +161,7 @@ class WaitsFor:
     ) -> None:
         demands = member.demands
         self.may_shrink = member.may_shrink
+        self._open: bool | None = None
         self._asked = [
             (demand.name, demand.count, totals_of(demand, demand.count, "pods" in groups)) for demand in demands
         ]
@@ -204,6 +206,12 @@ class WaitsFor:
         at_once = len(names) > 1 or len(self._parts) > 1
         key = (tuple(places), totals, at_once)
         self.at_places = known_places.setdefault(key, QuotaPlaces(tuple(places), totals, at_once=at_once))
+
+    def is_open_to(self, placing: Placing) -> bool:
+        """Is every flavor open to its pods, as far as topologies are concerned? The same for all gangs of its shape."""
+        if self._open is None:
+            self._open = placing.is_open
+        return self._open
 
     def fit(
         self, node: QuotaTreeNode, free: Free, fungibility: Fungibility, most: Callable[[FlavorResource], int] | None

@@ -7,7 +7,7 @@ several at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,7 +26,8 @@ class PlaceSearch(msgspec.Struct, frozen=True):
     preferences: Preferences
     count: int
     leaders: int
-    excluded: Exclusions
+    excluded: Callable[[], Exclusions]
+    """Why nodes are out of the question, where that is to be said."""
 
     @property
     def slices(self) -> int:
@@ -47,8 +48,8 @@ def choose(search: PlaceSearch) -> tuple[int, list[Spot]] | str:
         if search.grain.required:
             return misfit(search, level, _most(search, ordered))
         if level == 0 or search.grain.unconstrained:
-            several = _several(search, ordered)
-            return misfit(search, level, several) if isinstance(several, int) else (level, several)
+            chosen = several(search, ordered)
+            return misfit(search, level, chosen) if isinstance(chosen, int) else (level, chosen)
         level -= 1
 
 
@@ -77,8 +78,8 @@ def _most(search: PlaceSearch, ordered: list[Spot]) -> int:
     return ordered[0].slices if search.preferences.best_fit else ordered[-1].pods
 
 
-def _several(search: PlaceSearch, ordered: list[Spot]) -> list[Spot] | int:
-    """Domains that take everything together; or how many slices (with no place for the leader: leaders) they take."""
+def several(search: PlaceSearch, ordered: list[Spot]) -> list[Spot] | int:
+    """Domains, given in order, that take everything together; or how many slices (with no place for the leader: leaders) they take."""
     preferences = search.preferences
     ordered = leader_first(ordered, search.slices, search.leaders)
     found: list[Spot] = []
@@ -117,11 +118,11 @@ def misfit(search: PlaceSearch, level: int, fit: int) -> str:
     """Why pods have no place, in Kueue's words."""
     begin = f'topology "{search.tree.name}"'
     if search.grain.layers:
-        return f"{begin} doesn't allow to fit{_by_layer(search, level)}{search.excluded.text()}"
+        return f"{begin} doesn't allow to fit{_by_layer(search, level)}{search.excluded().text()}"
     unit = "pod" if search.grain.slice_size == 1 else "slice"
     if fit == 0:
-        return f"{begin} doesn't allow to fit any of {search.slices} {unit}(s){search.excluded.text()}"
-    return f"{begin} allows to fit only {fit} out of {search.slices} {unit}(s){search.excluded.text()}"
+        return f"{begin} doesn't allow to fit any of {search.slices} {unit}(s){search.excluded().text()}"
+    return f"{begin} allows to fit only {fit} out of {search.slices} {unit}(s){search.excluded().text()}"
 
 
 def _by_layer(search: PlaceSearch, level: int) -> str:

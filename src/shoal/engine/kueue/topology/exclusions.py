@@ -14,29 +14,29 @@ class Exclusions:
     def __init__(self) -> None:
         self.nodes = 0
         """How many were looked at."""
-        self._reasons: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
 
     def selector(self) -> None:
-        self._reasons["nodeSelector"] += 1
+        self.reasons["nodeSelector"] += 1
 
     def affinity(self) -> None:
-        self._reasons["affinity"] += 1
+        self.reasons["affinity"] += 1
 
     def elsewhere(self) -> None:
         """Outside the domain that a replacement has to stay in."""
-        self._reasons["topologyDomain"] += 1
+        self.reasons["topologyDomain"] += 1
 
     def taint(self, taint: Taint) -> None:
-        self._reasons[f'taint "{shown_taint(taint)}"'] += 1
+        self.reasons[f'taint "{shown_taint(taint)}"'] += 1
 
-    def resource(self, name: str) -> None:
-        self._reasons[f'resource "{name}"'] += 1
+    def resource(self, name: str, nodes: int = 1) -> None:
+        self.reasons[f'resource "{name}"'] += nodes
 
     def text(self) -> str:
         """What follows the verdict; empty when no node was excluded."""
-        if not self._reasons:
+        if not self.reasons:
             return ""
-        reasons = ", ".join(sorted(f"{reason}: {count}" for reason, count in self._reasons.items()))
+        reasons = ", ".join(sorted(f"{reason}: {count}" for reason, count in self.reasons.items()))
         return f". Total nodes: {self.nodes}; excluded: {reasons}"
 
 

@@ -7,7 +7,8 @@ where that is a node, flavors that share the node share the count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 
@@ -44,6 +45,8 @@ class TopologyLedger:
         self._trees: dict[str, TopologyTree] = {}
         self.flavors: frozenset[str] = frozenset()
         """Names of the flavors that have a topology, known or not."""
+        self._since: list[tuple[Uses, int]] | None = None
+        """What was placed since the mark; None: there is none."""
         self.version = 0
         """Grows when nodes or topologies change: gangs without places may have some now."""
 
@@ -77,15 +80,20 @@ class TopologyLedger:
         freed = self.remove_pod(pod.uid)
         if counts:
             self._pods[pod.uid] = pod
-            if self._taken is not None:
-                add_usage(self._taken.setdefault(pod.node, {}), pod.requests, 1)
+            self._take(pod, 1)
         return freed
 
     def remove_pod(self, uid: str) -> bool:
         pod = self._pods.pop(uid, None)
-        if pod is not None and self._taken is not None:
-            add_usage(self._taken[pod.node], pod.requests, -1)
+        if pod is not None:
+            self._take(pod, -1)
         return pod is not None and bool(self.topologies)
+
+    def _take(self, pod: PodFact, sign: int) -> None:
+        if self._taken is not None:
+            add_usage(self._taken.setdefault(pod.node, {}), pod.requests, sign)
+            for tree in self._trees.values():
+                tree.taken_at(pod.node)
 
     def adopt(self, other: TopologyLedger) -> None:
         """See the nodes and pods of another ledger as well; gangs come as facts."""
@@ -108,11 +116,36 @@ class TopologyLedger:
 
     def use(self, uses: Uses, sign: int = 1) -> None:
         """Pods are placed (with -1: no longer are)."""
+        if self._since is not None and uses:
+            self._since.append((uses, sign))
         for use in uses:
             for key in _counted_by(use.placement.levels, use.flavors):
                 used = self._used.setdefault(key, {})
                 for domain in use.placement.domains:
                     add_usage(used.setdefault(domain.values, {}), use.each, sign * domain.count)
+            for tree in self._trees.values():
+                for domain in use.placement.domains:
+                    tree.used_at(domain.values)
+
+    def mark(self) -> None:
+        """Remember what is placed from now on."""
+        self._since = []
+
+    def unmark(self) -> None:
+        self._since = None
+
+    @contextmanager
+    def as_marked(self) -> Iterator[None]:
+        """Places as they were at the mark."""
+        since, self._since = self._since or [], None
+        for uses, sign in reversed(since):
+            self.use(uses, -sign)
+        try:
+            yield
+        finally:
+            for uses, sign in since:
+                self.use(uses, sign)
+            self._since = since
 
     def tree(self, flavor: str) -> TopologyTree | None:
         """The domains of a flavor; None where it has no topology, or one that is not known."""

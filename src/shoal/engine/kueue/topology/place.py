@@ -15,10 +15,12 @@ from shoal.engine.kueue.topology.balanced import balance
 from shoal.engine.kueue.topology.choose import PlaceSearch, choose, misfit
 from shoal.engine.kueue.topology.replace import merged, replacement
 from shoal.engine.kueue.topology.request import Grain, PodsToPlace, grain_of
+from shoal.engine.kueue.topology.room import kind_of, room_of
 from shoal.engine.kueue.topology.settings import DEFAULT_TOPOLOGY, TopologySettings
 from shoal.engine.kueue.topology.spots import NodeFilter, Preferences, RoomCount, Spot
 from shoal.engine.kueue.topology.spread import spread
 from shoal.engine.kueue.topology.tree import TopologyTree
+from shoal.engine.kueue.topology.view import RoomView, choose_in
 from shoal.engine.model import Amounts, DomainShare, Toleration, TopologyPlacement
 from shoal.errors import BadInput
 
@@ -39,6 +41,8 @@ class PlaceOutcome(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
+_Chosen = tuple[PlaceSearch, tuple[int, list[Spot]] | str, bool]
+"""The search, the level and its domains (or why there are none), and whether these are filled evenly."""
 Assumed = dict[Values, Amounts]
 """What pod sets placed before in the same gang take, by lowest domain."""
 
@@ -146,28 +150,52 @@ class Placer:
         if isinstance(grain, str):
             return grain
         try:
-            node_filter = NodeFilter(pods, self.tolerations, self.settings.preferred_nodes)
+            only_room = not within and pods.count >= grain.slice_size and self._is_plain(grain)
+            search, chosen, evenly = (
+                self._by_arrays(pods, leader, grain) if only_room else self._by_spots(pods, leader, grain, within)
+            )
         except BadInput as fault:
             return f"invalid affinity node selectors: {fault}"
-        requests = None if leader is None else leader.requests
-        count = RoomCount(
-            grain, node_filter, pods.requests, requests, self.assumed, empty=self.empty, within=within,
-        )  # fmt: skip
-        search = PlaceSearch(
-            self.tree, count.levels(self.tree), grain, self._preferences(grain),
-            pods.count, 0 if leader is None else 1, count.excluded,
-        )  # fmt: skip
-        evenly = balance(search, count) if self._is_balanced(grain) else None
-        chosen = evenly or choose(search)
         if isinstance(chosen, str):
             return chosen
-        lowest = spread(search, *chosen, balanced=evenly is not None)
+        lowest = spread(search, *chosen, balanced=evenly)
         if lowest is None:
             return misfit(search, grain.level, 0)
         found = {pods.name: self._placement((spot, spot.pods) for spot in lowest)}
         if leader is not None:
             found[leader.name] = self._placement((spot, spot.leaders) for spot in lowest)
         return found
+
+    def _is_plain(self, grain: Grain) -> bool:
+        """Does nothing but room count, in one size of slices?"""
+        odd = grain.layers or (grain.required and grain.unconstrained) or self.settings.preferred_nodes
+        return not odd and not self._is_balanced(grain)
+
+    def _by_arrays(self, pods: PodsToPlace, leader: PodsToPlace | None, grain: Grain) -> _Chosen:
+        room = room_of(self.tree)
+        kind = kind_of(pods, self.tolerations)
+        row = room.row(kind, pods, self.tolerations)
+        view = RoomView(
+            room, row, grain, pods, None if leader is None else leader.requests, self.assumed, empty=self.empty
+        )
+        search = PlaceSearch(
+            self.tree, [], grain, self._preferences(grain), pods.count, 0 if leader is None else 1,
+            lambda: room.excluded(kind, view.pods[-1], view.assumed, empty=self.empty),
+        )  # fmt: skip
+        return search, choose_in(view, search), False
+
+    def _by_spots(self, pods: PodsToPlace, leader: PodsToPlace | None, grain: Grain, within: Values) -> _Chosen:
+        node_filter = NodeFilter(pods, self.tolerations, self.settings.preferred_nodes)
+        requests = None if leader is None else leader.requests
+        count = RoomCount(
+            grain, node_filter, pods.requests, requests, self.assumed, empty=self.empty, within=within,
+        )  # fmt: skip
+        search = PlaceSearch(
+            self.tree, count.levels(self.tree), grain, self._preferences(grain),
+            pods.count, 0 if leader is None else 1, lambda: count.excluded,
+        )  # fmt: skip
+        evenly = balance(search, count) if self._is_balanced(grain) else None
+        return search, evenly or choose(search), evenly is not None
 
     def _preferences(self, grain: Grain) -> Preferences:
         return Preferences(

@@ -7,7 +7,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shoal.engine.kueue.topology.assignment import Values
@@ -20,12 +20,14 @@ from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms, untolerated
 
 class Spot:
     __slots__ = (
-        "children", "domain", "leaders", "pods", "pods_with_leader", "score", "slices", "slices_with_leader",
+        "_below", "_children", "domain", "leaders", "pods", "pods_with_leader", "score", "slices",
+        "slices_with_leader",
     )  # fmt: skip
 
-    def __init__(self, domain: Domain, children: list[Spot]) -> None:
+    def __init__(self, domain: Domain, children: list[Spot] | Callable[[Spot], list[Spot]]) -> None:
+        """`children` are given, or found once they are asked for."""
         self.domain = domain
-        self.children = children
+        self._children, self._below = (children, None) if isinstance(children, list) else ([], children)
         self.pods = 0
         self.slices = 0
         self.pods_with_leader = 0
@@ -34,6 +36,12 @@ class Spot:
         self.leaders = 0
         self.score = 0
         """How much the pods prefer the nodes in it."""
+
+    @property
+    def children(self) -> list[Spot]:
+        if self._below is not None:
+            self._children, self._below = self._below(self), None
+        return self._children
 
     def copy(self) -> Spot:
         """It and all below it, to try things on."""
@@ -203,7 +211,7 @@ class RoomCount:
 
 def fitting(each: Amounts, free: Amounts) -> tuple[int, str]:
     """How many such pods fit, and the resource that fits the fewest. Asked of every node for each gang."""
-    most, short = UNBOUNDED + 1, ""
+    most, short = UNBOUNDED, ""
     for resource, amount in each.items():
         times = free.get(resource, 0) // amount if amount > 0 else UNBOUNDED
         if times <= most:

@@ -16,7 +16,7 @@ def spread(search: PlaceSearch, level: int, chosen: list[Spot], *, balanced: boo
     """The lowest domains with what they take; None where they do not take all (room was counted wrongly)."""
     grain, preferences = search.grain, search.preferences
     found = fill(chosen, search.count, search.leaders, grain.slice_size, preferences)
-    lowest = len(search.levels) - 1
+    lowest = len(search.tree.levels) - 1
     while found is not None and level < min(lowest, grain.slice_level) and not balanced:
         below = preferences.ordered([child for spot in found for child in spot.children])
         found = fill(below, search.count, search.leaders, grain.slice_size, preferences)

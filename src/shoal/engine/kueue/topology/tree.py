@@ -7,6 +7,7 @@ nodes offer, less what other pods use (`taken`), less what placed gangs use (`us
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from shoal.api.labels import HOSTNAME
 from shoal.engine.kueue.topology.assignment import Values, add_usage
@@ -16,16 +17,25 @@ UNBOUNDED = 2**31 - 1
 """How many pods fit where nothing is asked for; also the room for pods on a node that names no bound."""
 
 
+class Watcher(Protocol):
+    """Keeps something that follows from what is free."""
+
+    def touch(self, key: Values, *, idle: bool = False) -> None:
+        """What is free in this lowest domain changed; `idle`: also what is beside placed gangs."""
+
+
 class Domain:
     """One domain: the label values that lead to it from the top, and what is below it."""
 
-    __slots__ = ("children", "leaf", "parent", "values")
+    __slots__ = ("children", "index", "leaf", "parent", "values")
 
     def __init__(self, values: Values, parent: Domain | None) -> None:
         self.values = values
         self.parent = parent
         self.children: list[Domain] = []
         self.leaf: Leaf | None = None
+        self.index = 0
+        """Its place among those of its level, once these have an order."""
         if parent is not None:
             parent.children.append(self)
 
@@ -81,6 +91,8 @@ class TopologyTree:
         self.leaves: dict[Values, Leaf] = {}
         """By host name where nodes are the lowest level, else by all label values."""
         self.by_node = levels[-1] == HOSTNAME
+        self.watcher: Watcher | None = None
+        self._of_node: dict[str, Values] = {}
         for node in sorted(nodes, key=lambda one: one.name):
             self._add(node)
 
@@ -112,6 +124,7 @@ class TopologyTree:
         for resource, amount in offered.items():
             leaf.capacity[resource] = leaf.capacity.get(resource, 0) + amount
         leaf.taken.append(self._taken.setdefault(node.name, {}))
+        self._of_node[node.name] = leaf.key
 
     def _domain(self, values: Values) -> Domain:
         known = self.by_level[len(values) - 1]
@@ -123,11 +136,24 @@ class TopologyTree:
     def take(self, node: str, requests: Amounts, count: int = 1) -> None:
         """A pod that was not placed by a topology runs on this node (or, with -1, no longer does)."""
         add_usage(self._taken.setdefault(node, {}), requests, count)
+        self.taken_at(node)
 
     def use(self, placement: TopologyPlacement, each: Amounts, sign: int = 1) -> None:
         """Pods of a gang are placed here (or, with -1, no longer are)."""
         for domain in placement.domains:
             add_usage(self._used.setdefault(domain.values, {}), each, sign * domain.count)
+            self.used_at(domain.values)
+
+    def used_at(self, key: Values) -> None:
+        """What placed gangs use of a lowest domain changed."""
+        if self.watcher is not None:
+            self.watcher.touch(key)
+
+    def taken_at(self, node: str) -> None:
+        """What other pods take of a node changed."""
+        key = self._of_node.get(node)
+        if self.watcher is not None and key is not None:
+            self.watcher.touch(key, idle=True)
 
     def missing(self, placement: TopologyPlacement) -> str:
         """The first domain of a placement that is no longer here; empty when all are."""
