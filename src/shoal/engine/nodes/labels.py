@@ -10,12 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.api.labels import HOSTNAME
 from shoal.engine.model import NodeFact
 from shoal.engine.nodes.selectors import Requirement
-from shoal.engine.nodes.shape import Shape, blocking_taint, is_cordoned_for
+from shoal.engine.nodes.shape import Shape, blocking_taint, is_cordoned_for, is_eligible
 from shoal.engine.nodes.slot import Slot
 
 Mask = NDArray[np.bool_]
+_FEW = 16
+"""Host names up to which nodes are looked at one by one."""
 
 
 class Labels:
@@ -30,6 +33,13 @@ class Labels:
 
     def eligible(self, shape: Shape, slots: Sequence[Slot], alive: Mask) -> Mask:
         """Which nodes such pods could ever run on, were they empty. Room and ports are not looked at."""
+        named = self._named(shape, slots)
+        if named is not None:
+            few: Mask = np.zeros(self._width, dtype=bool)
+            for index in named:
+                fact = slots[index].fact
+                few[index] = fact is not None and is_eligible(shape, fact)
+            return few
         open_to = [not is_cordoned_for(shape, one) and blocking_taint(shape, one) is None for one in self._examples]
         mask: Mask = np.array([*open_to, False], dtype=bool)[self._standing]
         for key, value in shape.node_selector:
@@ -49,9 +59,22 @@ class Labels:
             mask &= terms
         return mask
 
+    def _named(self, shape: Shape, slots: Sequence[Slot]) -> list[int] | None:
+        """The nodes that such pods ask for by host name, as gangs with places in a topology do, where these are few."""
+        found: list[int] = []
+        for term in shape.node_terms or (None,):
+            hosts = next((one for one in term.labels if one.key == HOSTNAME and one.operator == "In"), None) if term else None
+            if hosts is None or len(hosts.values) > _FEW:
+                return None
+            ids, values = self.column(HOSTNAME, slots)
+            for value in hosts.values:
+                if value in values:
+                    found += np.flatnonzero(ids == values[value]).tolist()
+        return found
+
     def _satisfies(self, requirement: Requirement, slots: Sequence[Slot]) -> Mask:
         ids, values = self.column(requirement.key, slots)
-        if requirement.operator == "In":  # a gang with places in a topology names a few hosts of thousands
+        if requirement.operator == "In":
             accepted = [values[value] for value in requirement.values if value in values]
         else:
             accepted = [number for value, number in values.items() if requirement.accepts(value)]

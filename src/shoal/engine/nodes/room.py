@@ -335,7 +335,12 @@ class Room:
                 self._helped.add(row)
 
     def _fill(self, row: int) -> None:
-        self.capacity[row] = self.holds(row, self.free)
+        some = np.flatnonzero(self.eligible[row])
+        if len(some) <= _FEW:  # most often because it names its hosts
+            self.capacity[row] = 0
+            self.capacity[row, some] = self._times(row, self.free[:, some])
+        else:
+            self.capacity[row] = self.holds(row, self.free)
         for port_row in self._port_rows & {row}:
             for slot in self.slots:
                 here = int(self.capacity[port_row, slot.index])
@@ -344,13 +349,17 @@ class Room:
 
     def holds(self, row: int, free: Ints) -> NDArray[np.int32]:
         """How many pods of a shape each node holds, given these free amounts. Ports are not looked at."""
+        fits = self._times(row, free)
+        fits[~self.eligible[row]] = 0
+        return fits
+
+    def _times(self, row: int, free: Ints) -> NDArray[np.int32]:
         wanted = self._wanted[:, row]
         fits = np.full(free.shape[1], MANY, dtype=np.int64)
         for resource in np.flatnonzero(wanted):
             asked = int(wanted[resource])
             np.minimum(fits, free[resource] if asked == 1 else free[resource] // asked, out=fits)
         np.clip(fits, 0, MANY, out=fits)
-        fits[~self.eligible[row]] = 0
         return fits.astype(np.int32)
 
     def _port_capacity(self, row: int, slot: Slot) -> int:

@@ -22,7 +22,7 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record",
+        "_uses", "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record",
         "unplaced", "victims",
     )  # fmt: skip
 
@@ -42,6 +42,7 @@ class Entry:
         self.passed = False
         """It was overtaken in every cycle, and those behind it have their turn now."""
         self.preempting = 0
+        self._uses: tuple[Assignment, Uses] | None = None
 
     @property
     def usage(self) -> Usage:
@@ -50,7 +51,11 @@ class Entry:
     @property
     def uses(self) -> Uses:
         """Where its pods would be in topologies."""
-        return uses_of(self.member.gang, self.assignment.pod_sets) if self.assignment is not None else ()
+        if self.assignment is None:
+            return ()
+        if self._uses is None or self._uses[0] is not self.assignment:
+            self._uses = (self.assignment, uses_of(self.member.gang, self.assignment.pod_sets))
+        return self._uses[1]
 
     @property
     def outcome(self) -> Outcome:

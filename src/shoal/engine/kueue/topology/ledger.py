@@ -45,6 +45,8 @@ class TopologyLedger:
         self._trees: dict[str, TopologyTree] = {}
         self.flavors: frozenset[str] = frozenset()
         """Names of the flavors that have a topology, known or not."""
+        self.with_topology: frozenset[str] = frozenset()
+        """Those of them that have one which is known."""
         self._since: list[tuple[Uses, int]] | None = None
         """What was placed since the mark; None: there is none."""
         self.version = 0
@@ -56,10 +58,13 @@ class TopologyLedger:
         """Is it news?"""
         news = self.topologies.get(fact.name) != fact
         self.topologies[fact.name] = fact
+        self._topologies_changed()
         return self._changed(news)
 
     def remove_topology(self, name: str) -> bool:
-        return self._changed(self.topologies.pop(name, None) is not None)
+        known = self.topologies.pop(name, None) is not None
+        self._topologies_changed()
+        return self._changed(known)
 
     def update_node(self, node: NodeFact) -> bool:
         news = self._nodes.get(node.name) != node
@@ -105,6 +110,10 @@ class TopologyLedger:
     def flavors_changed(self) -> None:
         self._trees.clear()
         self.flavors = frozenset([name for name, fact in self._flavors.items() if fact.topology])
+        self._topologies_changed()
+
+    def _topologies_changed(self) -> None:
+        self.with_topology = frozenset([name for name in self.flavors if self._flavors[name].topology in self.topologies])
 
     def _changed(self, news: bool) -> bool:
         if news:
@@ -172,11 +181,6 @@ class TopologyLedger:
 
     def flavor(self, name: str) -> Flavor | None:
         return self._flavors.get(name)
-
-    @property
-    def with_topology(self) -> set[str]:
-        """Names of the flavors that have one which is known."""
-        return {name for name, fact in self._flavors.items() if fact.topology in self.topologies}
 
     def fits(self, uses: Uses) -> bool:
         """Is there room for these pods in exactly these domains?"""

@@ -104,6 +104,8 @@ class PlaceRoom:
         self._rows: dict[PodKind, _Row] = {}
         self._wanted: Ints = np.zeros((len(self._resources), 8), dtype=np.int64)
         """Resource × kind."""
+        self._divisors: tuple[Ints, Ints] | None = None
+        """Of `_wanted`: what to divide by, and the least where that is not asked for. None: to be made again."""
         self._eligible = np.zeros((8, len(self.leaves)), dtype=bool)
         self._used = Totals(sizes)
         self._empty = Totals(sizes)
@@ -139,7 +141,7 @@ class PlaceRoom:
         at = np.array(columns, dtype=np.int64)
         count = len(self._rows)
         lowest = totals.levels[-1]
-        found = self._fitting(free[:, at], self._wanted[:, :count], self._eligible[:count, at])
+        found = self._fitting(free[:, at], slice(0, count), self._eligible[:count, at])
         change = found - lowest[:count, at]
         lowest[:count, at] = found
         for level, above in enumerate(self._above):
@@ -156,17 +158,16 @@ class PlaceRoom:
         """One level from the lowest: domains of a level are in the order of those below them."""
         totals.levels[level][rows] = np.add.reduceat(totals.levels[-1][rows], self._lowest[level], axis=1)
 
-    def _fitting(self, free: Ints, wanted: Ints, eligible: NDArray[np.bool_]) -> Ints:
+    def _fitting(self, free: Ints, kinds: slice, eligible: NDArray[np.bool_]) -> Ints:
         """Kind × place: how many fit."""
-        found = np.full(eligible.shape, UNBOUNDED, dtype=np.int64)
-        for row in range(wanted.shape[0]):
-            amounts = wanted[row]
-            asked = amounts > 0
-            if asked.any():
-                times = free[row][None, :] // np.where(asked, amounts, 1)[:, None]
-                np.minimum(found, np.where(asked[:, None], times, UNBOUNDED), out=found)
+        if self._divisors is None:
+            self._divisors = (np.maximum(self._wanted, 1), np.where(self._wanted > 0, -LARGEST, UNBOUNDED))
+        divisors, least = self._divisors
+        each = free[:, None, :] // divisors[:, kinds, None]
+        np.maximum(each, least[:, kinds, None], out=each)
+        found: Ints = np.minimum.reduce(each, axis=0, initial=UNBOUNDED)
         np.maximum(found, 0, out=found)
-        found[~eligible] = 0
+        found *= eligible
         return found
 
     # Kinds
@@ -192,6 +193,7 @@ class PlaceRoom:
             mask = [leaf.node is None or node_filter.admits(leaf.node, excluded) for leaf in self.leaves]
         row = self._rows[kind] = _Row(number, wanted, excluded.reasons)
         self._widen(number + 1)
+        self._divisors = None
         for resource in wanted:
             self._resource(resource)
         for resource, amount in wanted.items():
@@ -201,7 +203,7 @@ class PlaceRoom:
         only = slice(number, number + 1)
         for totals, free in ((self._used, self._free), (self._empty, self._idle)):
             totals.widen(number + 1)
-            totals.levels[-1][only] = self._fitting(free, self._wanted[:, only], self._eligible[only])
+            totals.levels[-1][only] = self._fitting(free, only, self._eligible[only])
             for level in range(len(self._above)):
                 self._sum(totals, only, level)
         return row
