@@ -100,7 +100,9 @@ class Queues:
             gang = state.gangs.get(reserve.gang)
             if gang is not None:
                 given = {"state": "reserved", "assignment": reserve.assignment, "stopping_for": ""}
-                state.put(self.in_line(msgspec.structs.replace(gang, **given)))
+                placed = self.in_line(msgspec.structs.replace(gang, **given))
+                state.vouch(placed, gang)
+                state.put(placed)
         for evict in decisions.evicted:
             gang = state.gangs.get(evict.gang)
             if gang is not None and gang.state in HOLDS:

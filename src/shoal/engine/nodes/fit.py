@@ -115,7 +115,9 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
 
 def parts_of(gang: Gang, room: Room) -> list[GangPart]:
     """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
-    looked_at = bool(room.around.closers) or any(pod_set.affinity for pod_set in gang.pod_sets)
+    looked_at = bool(room.around.closers) or any(
+        [kind != "nodeAffinity" for pod_set in gang.pod_sets for kind in pod_set.affinity]
+    )
     if not looked_at:  # no pod looks at another: the common case
         parts = [
             _part(index, pod_set, shape_of(pod_set, gang.node_selector), NO_COMPANY, room, alone=True)

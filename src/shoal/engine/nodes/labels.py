@@ -60,17 +60,12 @@ class Labels:
         return mask
 
     def _named(self, shape: Shape, slots: Sequence[Slot]) -> list[int] | None:
-        """The nodes that such pods ask for by host name, as gangs with places in a topology do, where these are few."""
-        found: list[int] = []
-        for term in shape.node_terms or (None,):
-            hosts = next((one for one in term.labels if one.key == HOSTNAME and one.operator == "In"), None) if term else None
-            if hosts is None or len(hosts.values) > _FEW:
-                return None
-            ids, values = self.column(HOSTNAME, slots)
-            for value in hosts.values:
-                if value in values:
-                    found += np.flatnonzero(ids == values[value]).tolist()
-        return found
+        """The nodes that such pods ask for by host name, where these are few."""
+        hosts = shape.hosts
+        if hosts is None or len(hosts) > _FEW:
+            return None
+        ids, values = self.column(HOSTNAME, slots)
+        return [index for host in hosts if host in values for index in np.flatnonzero(ids == values[host]).tolist()]
 
     def _satisfies(self, requirement: Requirement, slots: Sequence[Slot]) -> Mask:
         ids, values = self.column(requirement.key, slots)

@@ -70,6 +70,8 @@ class Room:
         self._divisors: tuple[Ints, Ints] | None = None
         """Of `_wanted`: what to divide by, and what is the least where nothing is asked for. None: to be made again."""
         self._port_rows: set[int] = set()
+        self._named_rows: set[int] = set()
+        """Of shapes that name their hosts."""
         self._helped: set[int] = set()
         self._allocatable: Amounts = {}
         self._allocatable_stale = False
@@ -192,6 +194,8 @@ class Room:
             self._wanted[resource_row, row] = min(value, LARGEST + 1)
         if shape.host_ports:
             self._port_rows.add(row)
+        if shape.hosts is not None:
+            self._named_rows.add(row)
         self.eligible[row] = self._labels.eligible(shape, self.slots, self.alive)
         self._fill(row)
         self._unused[row] = None
@@ -208,6 +212,8 @@ class Room:
         if self._pins[row] <= 0:
             del self._pins[row]
             self._unused[row] = None
+            if row in self._named_rows:  # pods that name their hosts are of one gang alone
+                self._forget(row)
 
     def _forget(self, row: int) -> None:
         shape = self.shapes[row]
@@ -220,6 +226,7 @@ class Room:
         self.capacity[row] = 0
         self.totals[row] = 0
         self._port_rows.discard(row)
+        self._named_rows.discard(row)
         self._unused.pop(row, None)
         self._vacant_rows.append(row)
 
@@ -359,7 +366,7 @@ class Room:
         for resource in np.flatnonzero(wanted):
             asked = int(wanted[resource])
             np.minimum(fits, free[resource] if asked == 1 else free[resource] // asked, out=fits)
-        np.clip(fits, 0, MANY, out=fits)
+        np.maximum(fits, 0, out=fits)
         return fits.astype(np.int32)
 
     def _port_capacity(self, row: int, slot: Slot) -> int:

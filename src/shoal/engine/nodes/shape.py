@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shoal.api.labels import HOSTNAME
 from shoal.engine.model import HostPort, NodeFact, PodSet, Taint, Toleration
 from shoal.engine.nodes.selectors import NOT_READY, UNSCHEDULABLE, NodeTerm, parse_node_terms, tolerates, untolerated
 
@@ -22,6 +23,17 @@ class Shape(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     opaque: bool = False
+
+    @property
+    def hosts(self) -> list[str] | None:
+        """The host names that every node term asks for, as gangs with places in a topology do; None: any may do."""
+        found: list[str] = []
+        for term in self.node_terms or (NodeTerm(),):
+            named = next((one for one in term.labels if one.key == HOSTNAME and one.operator == "In"), None)
+            if named is None:
+                return None
+            found += named.values
+        return found
 
 
 _MOST_KNOWN = 4_096

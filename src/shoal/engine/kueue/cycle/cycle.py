@@ -229,9 +229,7 @@ class QueueCycle:
     def _find_places(self, entry: Entry) -> bool:
         """The places it would have been given when it was nominated. False: others took its quota, and none are sought."""
         assert entry.unplaced is not None
-        with self.taken.gone(entry.record.node):
-            quota_left = entry.record.node.fits(entry.usage)
-        if not quota_left:
+        if not self._has_quota(entry):
             self._skip(entry, "Workload no longer fits after processing another workload")
             return False
         with self.state.topologies.as_marked():
@@ -239,6 +237,13 @@ class QueueCycle:
             self._note(entry, found, [])
         entry.unplaced = None
         return True
+
+    def _has_quota(self, entry: Entry) -> bool:
+        """Is its quota free yet, once all victims have left?"""
+        if not self.taken:
+            return entry.record.node.fits(entry.usage)
+        with self.taken.gone(entry.record.node):
+            return entry.record.node.fits(entry.usage)
 
     def _is_outdated(self, member: QueueMember, record: QueueRecord) -> bool:
         """Is it too long ago that flavors were looked through? As Kueue: when quota came back since, and not just now.
@@ -303,8 +308,12 @@ class QueueCycle:
 
     def _serve(self, entry: Entry) -> None:
         """Serve one entry against everything earlier entries of this cycle took."""
-        if entry.unplaced is not None and not self._find_places(entry):
-            return
+        if entry.unplaced is not None:
+            if not self._find_places(entry):
+                return
+            if entry.outcome is Outcome.FIT and self.state.topologies.is_as_marked and not self.taken:
+                self._admit_unless_unready(entry)  # what was found a moment ago is there
+                return
         overlaps = any(victim.member.uid in self.taken for victim in entry.victims)
         recomputes = self.settings.gates.recompute_on_overlap
         if overlaps and recomputes:
@@ -331,7 +340,11 @@ class QueueCycle:
             return
         if entry.outcome is Outcome.PREEMPT:
             self._preempt(entry)
-        elif self.settings.wait_for_pods_ready and self.state.unready:
+        else:
+            self._admit_unless_unready(entry)
+
+    def _admit_unless_unready(self, entry: Entry) -> None:
+        if self.settings.wait_for_pods_ready and self.state.unready:
             message = "waiting for all admitted workloads to be in PodsReady condition"
             entry.hold(message, "WaitingForPodsReady", back.AFTER_NOMINATION)
         else:

@@ -143,6 +143,11 @@ class TopologyLedger:
     def unmark(self) -> None:
         self._since = None
 
+    @property
+    def is_as_marked(self) -> bool:
+        """Was nothing placed since the mark?"""
+        return not self._since
+
     @contextmanager
     def as_marked(self) -> Iterator[None]:
         """Places as they were at the mark."""
