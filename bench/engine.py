@@ -90,6 +90,7 @@ WORLDS: dict[str, Callable[[int, int], World]] = {
     "queues that preempt": partial(queues, preempting=True),
     "queues shared by usage": partial(queues, preempting=False, local_queues=8),
     "queues with racks": partial(queues, preempting=False, racks=True),
+    "queues short of racks": partial(queues, preempting=False, racks=True, spare=2),
     "queues with elastic bids": partial(queues, preempting=False, bids=500),
 }
 

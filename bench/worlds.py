@@ -159,14 +159,16 @@ def quota_tree(size: int, nodes: int) -> World:
 
 
 def queues(
-    size: int, nodes: int, *, preempting: bool, local_queues: int = 1, racks: bool = False, bids: int = 0
-) -> World:
+    size: int, nodes: int, *, preempting: bool, local_queues: int = 1, racks: bool = False, bids: int = 0,
+    spare: int = 1,
+) -> World:  # fmt: skip
     """Workloads in 1,000 cluster queues, six to a cohort, two flavors each, all of it taken by gangs that run. Where a
     cluster queue has several local queues they share it by usage. `racks`: gangs ask for one rack of 16 nodes, in a
-    topology of racks and hosts. `bids`: so many of those that run are elastic and would like two pods more."""
+    topology of racks and hosts. `bids`: so many of those that run are elastic and would like two pods more. `spare`: so
+    many times as much quota as there are nodes, so that what is short is room."""
     sharing = UsageSharing(half_life=3600 * 10**6) if local_queues > 1 else None
     policy = Preemption(reclaim_within_cohort="Any", within_cluster_queue="LowerPriority")
-    share = {name: Limits(amount * nodes // QUEUES // 2) for name, amount in FULL.items()}
+    share = {name: Limits(amount * spare * nodes // QUEUES // 2) for name, amount in FULL.items()}
     group = ResourceGroup(("cpu", "memory"), (FlavorQuota("spot", share), FlavorQuota("on-demand", share)))
     facts: list[Fact | QueueFact] = [Namespace(name="default")]
     facts += [
