@@ -210,7 +210,8 @@ def _shape(gang: Gang, demands: tuple[PodDemand, ...]) -> str:
     parts: list[Any] = [gang.priority, *([gang.nowhere] if gang.nowhere else ())]
     for demand, pod_set in zip(demands, gang.pod_sets, strict=True):
         parts.append((demand.name, demand.count, demand.least, demand.requests, pod_set.node_selector,
-                      pod_set.affinity, pod_set.tolerations, pod_set.topology_request, demand.kept))  # fmt: skip
+                      pod_set.affinity, pod_set.tolerations, pod_set.topology_request, demand.kept,
+                      *([pod_set.requests] if pod_set.quota_requests is not None else ())))  # fmt: skip
     return intern(msgspec.json.encode(parts, order="deterministic").decode())
 
 

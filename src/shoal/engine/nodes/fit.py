@@ -116,7 +116,7 @@ def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
 def parts_of(gang: Gang, room: Room) -> list[GangPart]:
     """Raises BadInput when an affinity stanza cannot be read; the engine has asked for that beforehand."""
     looked_at = bool(room.around.closers) or any(
-        [kind != "nodeAffinity" for pod_set in gang.pod_sets for kind in pod_set.affinity]
+        kind != "nodeAffinity" for pod_set in gang.pod_sets for kind in pod_set.affinity
     )
     if not looked_at:  # no pod looks at another: the common case
         parts = [

@@ -15,14 +15,15 @@ from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.plain import PlainHeads
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from tests.unit.engine.kueue.history import History
+from tests.unit.engine.kueue.rack_history import RackHistory
 
 STEPS = 80
 NOTIFICATIONS = ("arrived", "freed", "held", "changed")
 
 
-def missed(seed: int, **how: Any) -> list[str]:
+def missed(seed: int, kind: type[History] = History, **how: Any) -> list[str]:
     """Gangs that the plain way would serve when a plan has come to its end."""
-    history = History(seed, **how)
+    history = kind(seed, **how)
     found: list[str] = []
     for _ in range(STEPS):
         if history.step() == "plan":
@@ -71,3 +72,27 @@ def test_where_no_gang_may_be_evicted_every_decision_is_the_same(block: int) -> 
 def test_the_plain_way_decides_by_itself(block: int) -> None:
     for seed in range(block * 12, block * 12 + 12):
         assert missed(seed, heads=PlainHeads) == [], seed
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_with_racks_the_plain_way_has_no_gang_to_try_either(block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        assert missed(seed, RackHistory, peaceful=seed % 2 == 0) == [], seed
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_with_racks_every_decision_is_the_same_where_no_gang_may_be_evicted(block: int) -> None:
+    for seed in range(block * 12, block * 12 + 12):
+        ends = []
+        for heads in (IndexedHeads, PlainHeads):
+            history = RackHistory(seed, peaceful=True, heads=heads)
+            for _ in range(STEPS):
+                history.step()
+            assert history.calm()
+            ends.append(history.gangs)
+        assert ends[0] == ends[1], seed
+
+
+def test_a_queue_that_is_not_called_for_places_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IndexedHeads, "called", lambda self, record: None)
+    assert any(missed(seed, RackHistory, peaceful=True) for seed in range(0, 320, 2))

@@ -14,7 +14,7 @@ import msgspec
 from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.order import classical_order, fair_order
-from shoal.engine.kueue.cycle.placing import PlacingStep, placing_step
+from shoal.engine.kueue.cycle.placing import PlacingStep, place_need, placing_step
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
@@ -69,6 +69,8 @@ class QueueCycle:
         self.evicted: list[Evict] = []
         self.shed: list[Shed] = []
         self.skipped: dict[str, int] = {}
+        self._placed: dict[tuple[str, Assignment], Assignment] = {}
+        """By shape and quota: places that were found, as of when heads were nominated, or why there are none."""
         self.puts_off = False
         """Places are sought when a gang's turn comes, not before all others have theirs."""
 
@@ -227,16 +229,32 @@ class QueueCycle:
         return not (entry.record.fact.preemption.may_evict or entry.record.waiting.strict or shrinks)
 
     def _find_places(self, entry: Entry) -> bool:
-        """The places it would have been given when it was nominated. False: others took its quota, and none are sought."""
+        """The places it would have been given when it was nominated. False: others took its quota; none are sought."""
         assert entry.unplaced is not None
         if not self._has_quota(entry):
             self._skip(entry, "Workload no longer fits after processing another workload")
             return False
-        with self.state.topologies.as_marked():
-            found = PlacingStep(entry.member, entry.record, self.settings).judged(entry.unplaced)
-            self._note(entry, found, [])
+        if not self.state.topologies.is_as_marked and self._lost_hope(entry):
+            entry.overtaken = True
+            message = "Workload no longer has places after processing another workload"
+            entry.hold(message, WAITING_FOR_QUOTA, back.NO_CANDIDATES)
+            return False
+        key = (entry.member.shape, entry.unplaced)
+        found = self._placed.get(key)
+        if found is None:
+            with self.state.topologies.as_marked():
+                found = PlacingStep(entry.member, entry.record, self.settings).judged(entry.unplaced)
+            self._placed[key] = found
+        self._take_note(entry, found, [])
         entry.unplaced = None
         return True
+
+    def _lost_hope(self, entry: Entry) -> bool:
+        """Has a pod set of it no places any more, whatever it would have found before others were served?"""
+        member, record = entry.member, entry.record
+        waits_for = record.waits_for(member, self.state.flavors, self.settings)
+        need = place_need(member, record, waits_for, self.settings)
+        return need is not None and not need.may_be_met(self.state.topologies)
 
     def _has_quota(self, entry: Entry) -> bool:
         """Is its quota free yet, once all victims have left?"""
@@ -256,6 +274,9 @@ class QueueCycle:
         if assignment.outcome is Outcome.PREEMPT:
             placing = placing_step(entry.member, entry.record, self.settings)
             assignment = assignment if placing is None else placing.with_victims(assignment, victims)
+        self._take_note(entry, assignment, victims)
+
+    def _take_note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
         entry.assignment, entry.victims = assignment, victims
         entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member = entry.member

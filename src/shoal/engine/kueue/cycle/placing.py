@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from shoal.engine.kueue.cycle.lacking import PlaceNeed, Way
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.demand import PodDemand, QueueMember
 from shoal.engine.kueue.facts import Flavor, KueueSettings
 from shoal.engine.kueue.flavors.assignment import (
     TOPOLOGY_PLACEMENT_FAILED,
@@ -18,9 +19,13 @@ from shoal.engine.kueue.flavors.assignment import (
     Outcome,
     PodSetChoice,
 )
+from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
 from shoal.engine.kueue.topology import PlaceOutcome, Placer, PodsToPlace, Repair, has_levels, pods_to_place
 from shoal.engine.kueue.topology.place import Assumed
+from shoal.engine.kueue.topology.request import grain_of
+from shoal.engine.kueue.topology.room import kind_of, room_of
+from shoal.errors import BadInput
 
 Wanted = dict[str, list[PodsToPlace]]
 """By flavor: the pod sets that need places there."""
@@ -37,6 +42,25 @@ def topologies_matter(member: QueueMember, record: QueueRecord, settings: KueueS
 def placing_step(member: QueueMember, record: QueueRecord, settings: KueueSettings) -> PlacingStep | None:
     """None: topologies have no say in it, and it pays nothing for them."""
     return PlacingStep(member, record, settings) if topologies_matter(member, record, settings) else None
+
+
+def asks_for_places_only(record: QueueRecord) -> bool:
+    """Is a gang of this queue that has its quota and lacks places of no consequence until there are some?"""
+    fact = record.fact
+    return not (fact.preemption.may_evict or record.waiting.strict or fact.places_elsewhere or fact.places_later)
+
+
+def place_need(
+    member: QueueMember, record: QueueRecord, waits_for: WaitsFor, settings: KueueSettings
+) -> PlaceNeed | None:
+    """What has to be free in topologies before gangs of this shape may start. None: only the search can tell, as where
+    others may be made to leave, a head keeps its place, or a check brings nodes."""
+    if not asks_for_places_only(record):
+        return None
+    if waits_for.need == "unknown":
+        step = placing_step(member, record, settings)
+        waits_for.need = step.need if step is not None else None
+    return waits_for.need
 
 
 class PlacingStep:
@@ -88,9 +112,39 @@ class PlacingStep:
         for group in self.record.fact.groups:
             for quota in group.flavors:
                 flavor = self.topologies.flavor(quota.name)
-                if flavor is None or any(self.objection(one.name, flavor, group.resources) for one in self.member.demands):
+                if flavor is None or any(
+                    self.objection(one.name, flavor, group.resources) for one in self.member.demands
+                ):
                     return False
         return True
+
+    @property
+    def need(self) -> PlaceNeed | None:
+        """What has to be free for each of its pod sets alone. None: only the search can tell."""
+        ways = [self._ways(demand) for demand in self.member.demands] if self.applies else []
+        found = tuple([one for one in ways if one])
+        return PlaceNeed(found) if found and None not in ways else None
+
+    def _ways(self, demand: PodDemand) -> tuple[Way, ...] | None:
+        """Empty: it needs no places."""
+        explicit = demand.wish.is_explicit
+        if not demand.least or not (explicit or self.only_topologies):
+            return ()
+        pod_set = next(one for one in self.member.gang.pod_sets if one.name == demand.name)
+        pods = pods_to_place(pod_set, demand.least, pod_set.requests, implied=not explicit)
+        found = []
+        for name in self.record.flavors:
+            flavor, tree = self.topologies.flavor(name), self.topologies.tree(name)
+            grain = grain_of(pods, tree.levels) if tree is not None else ""
+            if flavor is None or tree is None or isinstance(grain, str):
+                continue
+            try:
+                room_of(tree).row(kind_of(pods, flavor.tolerations), pods, flavor.tolerations)
+            except BadInput:
+                return None
+            found.append(Way(name, kind_of(pods, flavor.tolerations), pods, flavor.tolerations, grain.level,
+                             grain.required, demand.least))  # fmt: skip
+        return tuple(found) or None
 
     def judged(self, found: Assignment) -> Assignment:
         """The assignment with places, or with what keeps its pods from having any."""

@@ -12,6 +12,7 @@ from shoal.engine.kueue.cycle import entry as back
 from shoal.engine.kueue.cycle.backfill import QueueBackfill
 from shoal.engine.kueue.cycle.cycle import QueueCycle, send_back
 from shoal.engine.kueue.cycle.entry import Entry
+from shoal.engine.kueue.cycle.placing import place_need, topologies_matter
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.cycle.state import QueueState
@@ -140,10 +141,11 @@ class QueuePlanner:
             if entry.admitted:
                 continue
             record, member = entry.record, entry.member
-            record.lacks_places = True
             known = None
             if state.rules.indexes and entry.assignment is not None:
                 known = record.waits_for(member, state.flavors, state.settings)
+                if topologies_matter(member, record, state.settings):
+                    state.lacking.note(record.name, place_need(member, record, known, state.settings))
             send_back(entry, record, known, state.rules)
             if member.uid in state.rooms:
                 if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or member.flavors_remain:

@@ -31,7 +31,7 @@ BACKWARDS = bytes(range(255, -1, -1))
 class QueueRecord:
     __slots__ = (
         "_held", "_largest", "_leaving", "_rules", "_usage", "_waits_for_cache", "fact", "fits", "flavors", "freed",
-        "groups", "has_one_flavor", "inactive", "lacks_places", "name", "node", "reserved", "scans", "selector",
+        "groups", "has_one_flavor", "inactive", "name", "node", "reserved", "scans", "selector",
         "topologies", "waiting",
     )  # fmt: skip
 
@@ -60,8 +60,6 @@ class QueueRecord:
         self._waits_for_cache = WaitsForCache({})
         self.fits: tuple[int, dict[tuple[WaitsFor, int], Assignment | None]] = (-1, {})
         """The tree's generation, and what was found since then, by what is asked for; kept by `Reach.fit`."""
-        self.lacks_places = False
-        """A gang was looked at in vain since places in topologies moved last: it may be that it lacks a place."""
         self.freed = 0
         """Counts changes that could let a gang fit that did not: quota edits and gangs that left."""
         self.describe(fact)

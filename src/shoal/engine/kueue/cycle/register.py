@@ -51,8 +51,6 @@ class Register:
         self._shapes_stale = False
         self._all_woken = False
         """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
-        self._places_moved = False
-        """Places in topologies are not what they were when those that lack them were last called."""
         self.turn = 0
         """Grows when queues, cohorts or flavors change: nothing that was found out about quota holds any more."""
 
@@ -137,6 +135,7 @@ class Register:
         known = self.members[member.key]
         self.members[member.key] = member
         record = self.state.records.get(member.queue)
+        self._places_moved(known.topology != member.topology)
         self._note_backfill(member)
         if record is not None and not member.fills:
             record.confirm(member)
@@ -239,7 +238,7 @@ class Register:
             if replaced is not None and replaced.holds and replaced.queue == record.name:
                 record.hold(replaced)  # it was not ended after all
             self._freed(record)
-            self.places_changed(bool(member.topology))
+            self._places_moved(bool(member.topology))
             if record.name in self._ghosts and not record.reserved:
                 self._drop(record)
         else:
@@ -370,21 +369,29 @@ class Register:
         queue they wait in."""
         if news:
             self.state.outside_change()
-            self._places_moved = True
+            self.state.places_moved = True
+
+    def _places_moved(self, news: bool) -> None:
+        """A gang gave its places up, which may be our own doing: that alone is no reason to forget who evicted it."""
+        self.state.places_moved = self.state.places_moved or news
 
     def call_for_places(self) -> None:
-        """Before heads are asked for: once for all that moved. Quota is indexed and places are not, so only queues of
-        which a gang was looked at in vain since the last call can have one that lacks nothing else."""
-        if not self._places_moved:
+        """Before heads are asked for: once for all that moved, queues that have a gang which may find places now."""
+        state = self.state
+        if not state.places_moved:
             return
-        self._places_moved = False
-        everyone = not self.state.rules.indexes
-        for record in self.state.records.values():
-            if (record.lacks_places or everyone) and not self.state.topologies.flavors.isdisjoint(record.flavors):
-                record.lacks_places = False
-                record.freed += 1
+        state.places_moved = False
+        hopeful = state.lacking.take_hopeful() if state.rules.indexes else list(state.records)
+        for name in hopeful:
+            record = state.records.get(name)
+            if record is None or state.topologies.flavors.isdisjoint(record.flavors):
+                continue
+            record.freed += 1
+            if state.rules.indexes:
+                self.heads.called(record)
+            else:
                 self.heads.freed(record.node)
-                self.state.forest.bump(record.node)
+                state.forest.bump(record.node)
 
     def update_namespace(self, name: str, labels: dict[str, str] | None) -> None:
         if self.state.namespaces.get(name) == labels:
@@ -438,6 +445,7 @@ class Register:
         if self._shapes_stale:
             self._shapes_stale = False
             self.state.waits_for_caches.clear()
+            self.state.lacking.clear()
             for record in self.state.records.values():
                 before, record.inactive = record.inactive, why_inactive(record, self.state)
                 if record.inactive and record.inactive != before:

@@ -32,6 +32,7 @@ class SecondPass:
 
     def end(self) -> None:
         """Places that were given up are free from the next cycle on."""
+        self.state.places_moved = self.state.places_moved or bool(self._moves)
         for more, before, after in self._moves:
             self.state.topologies.use(more, -1)
             self.state.topologies.use(before, -1)

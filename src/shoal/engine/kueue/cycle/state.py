@@ -16,6 +16,7 @@ from weakref import ReferenceType, ref
 import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
+from shoal.engine.kueue.cycle.lacking import LackingPlaces
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember, topology_of
 from shoal.engine.kueue.facts import Flavor, KueueSettings, LocalQueue, Usage
@@ -74,6 +75,10 @@ class QueueState:
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
+        self.lacking = LackingPlaces(self.topologies)
+        """Queues of which gangs found no places."""
+        self.places_moved = False
+        """Places in topologies are not what they were when those that lack them were last called."""
         self.needing_places: dict[str, QueueMember] = {}
         """By UID: gangs with quota that have pods without a place in their topology."""
         self.unready: set[str] = set()
@@ -140,6 +145,8 @@ class QueueState:
         self.forest.bump(record.node)
         if room is not None and room.usage != member.usage:
             self.heads.freed(room.node)
+        if room is not None and room.uses:
+            self.places_moved = True
         self.heads.held(record, member.usage)
 
     def is_patient(self, entry: Entry) -> bool:
@@ -200,6 +207,7 @@ class QueueState:
         if room is not None:
             self.forest.bump(room.node)
             self.heads.freed(room.node)
+            self.places_moved = self.places_moved or bool(room.uses)
 
     def rooms_in(self, root: QuotaTreeNode) -> dict[str, FreedQuota]:
         """The rooms kept in one tree, by UID."""

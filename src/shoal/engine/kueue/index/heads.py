@@ -55,6 +55,11 @@ class IndexedHeads:
                 self._called.add(record.name)
                 self._hot.add(record.name)
 
+    def called(self, record: QueueRecord) -> None:
+        if len(record.waiting) or record.name in self._out:
+            self._stalled.pop(record.name, None)
+            self._call(record)
+
     def held(self, record: QueueRecord, usage: Usage) -> None:
         known = self._held.get(record.name)
         if known is None:
@@ -190,7 +195,7 @@ class IndexedHeads:
             known = self._surveys[root] = (root.generation, Reach(self._state.records, self._state.settings), {})
         survey = known[2].get(record.name)
         if survey is None:
-            survey = known[2][record.name] = QueueSurvey(known[1], record, self._state.flavors)
+            survey = known[2][record.name] = QueueSurvey(known[1], record, self._state)
         return survey
 
 

@@ -31,6 +31,9 @@ class PlainHeads:
     def freed(self, node: QuotaTreeNode) -> None:
         pass
 
+    def called(self, record: QueueRecord) -> None:
+        self.arrived(record)
+
     def held(self, record: QueueRecord, usage: Usage) -> None:
         pass
 

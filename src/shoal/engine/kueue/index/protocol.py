@@ -27,6 +27,9 @@ class Heads(Protocol):
     def freed(self, node: QuotaTreeNode) -> None:
         """Quota came back somewhere in this tree, or is not kept for a preemptor any more."""
 
+    def called(self, record: QueueRecord) -> None:
+        """Gangs of this queue may find places in a topology that they did not find before."""
+
     def held(self, record: QueueRecord, usage: Usage) -> None:
         """Gangs of this queue hold quota there that could be reclaimed, or would be reclaimed at another turn."""
 

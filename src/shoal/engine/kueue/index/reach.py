@@ -7,16 +7,19 @@ no, never the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.engine.kueue.cycle.placing import asks_for_places_only, place_need
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember
-from shoal.engine.kueue.facts import Flavor, FlavorResource, KueueSettings, Policy
+from shoal.engine.kueue.facts import FlavorResource, KueueSettings, Policy
 from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.waits_for import Free, QuotaPlaces, Reachable, WaitsFor
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+
+if TYPE_CHECKING:
+    from shoal.engine.kueue.cycle.state import QueueState
 
 Places = frozenset[FlavorResource]
 
@@ -185,16 +188,19 @@ class Reach:
 class QueueSurvey:
     """A queue's view of what it could reach (`waiting.Survey`)."""
 
-    __slots__ = ("_within", "flavors", "reach", "record")
+    __slots__ = ("_state", "_within", "reach", "record")
 
-    def __init__(self, reach: Reach, record: QueueRecord, flavors: Mapping[str, Flavor]) -> None:
+    def __init__(self, reach: Reach, record: QueueRecord, state: QueueState) -> None:
         self.reach = reach
         self.record = record
-        self.flavors = flavors
+        self._state = state
         self._within: dict[QuotaPlaces, tuple[int, int]] = {}
 
     def waits_for(self, member: QueueMember) -> WaitsFor:
-        return self.record.waits_for(member, self.flavors, self.reach.settings)
+        found = self.record.waits_for(member, self._state.flavors, self.reach.settings)
+        if found.need == "unknown" and self._state.topologies.flavors:
+            place_need(member, self.record, found, self.reach.settings)
+        return found
 
     def within(self, at_places: QuotaPlaces, priority: int) -> tuple[int, int] | None:
         """Of the first resource only: as a rule that settles it, and the others need not be worked out."""
@@ -212,11 +218,20 @@ class QueueSurvey:
     def may_fit(self, waits_for: WaitsFor, priority: int) -> bool:
         """Where no gang can be made to leave and there is nothing to choose, the gang fits now or not at all."""
         if self.reach.fit(self.record, waits_for, priority) is not None:
-            return True
+            return self._may_have_places(waits_for)
         if not (self.record.fact.preemption.may_evict or waits_for.may_shrink or len(waits_for.least) > 1):
             return False
         reachable = self.reach.survey(self.record, waits_for.at_places, priority)
-        return reachable.tempts(waits_for) and reachable.allows(waits_for)
+        return reachable.tempts(waits_for) and reachable.allows(waits_for) and self._may_have_places(waits_for)
+
+    def _may_have_places(self, waits_for: WaitsFor) -> bool:
+        """Where it may not, its queue is called once it may."""
+        if waits_for.need is None or waits_for.need == "unknown" or not asks_for_places_only(self.record):
+            return True
+        if waits_for.need.may_be_met(self._state.topologies):
+            return True
+        self._state.lacking.note(self.record.name, waits_for.need)
+        return False
 
 
 def _overhang(node: QuotaTreeNode, at: FlavorResource) -> int:

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from operator import le
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from shoal.engine.kueue.demand import QueueMember, grouped, totals_of
 from shoal.engine.kueue.facts import Flavor, FlavorResource, Fungibility, KueueSettings, ResourceGroup, Usage
-from shoal.engine.kueue.flavors.assignment import Assignment, Choice, Mode, PodSetChoice
 from shoal.engine.kueue.flavors.assign import Placing
+from shoal.engine.kueue.flavors.assignment import Assignment, Choice, Mode, PodSetChoice
 from shoal.engine.kueue.flavors.eligible import kept_elsewhere, objection
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+
+if TYPE_CHECKING:
+    from shoal.engine.kueue.cycle.lacking import PlaceNeed
 
 MOST_WAYS = 64
 """Choices of flavors tried out when it is asked whether a gang has a chance; beyond, pod sets are looked at singly."""
@@ -148,7 +151,8 @@ class Free(dict[FlavorResource, int]):
 
 class WaitsFor:
     __slots__ = (
-        "_asked", "_made", "_open", "_parts", "at_places", "largest", "least", "may_shrink", "modesty", "together", "ways",
+        "_asked", "_made", "_open", "_parts", "at_places", "largest", "least", "may_shrink", "modesty", "need",
+        "together", "ways",
     )  # fmt: skip
 
     def __init__(
@@ -162,6 +166,8 @@ class WaitsFor:
         demands = member.demands
         self.may_shrink = member.may_shrink
         self._open: bool | None = None
+        self.need: PlaceNeed | Literal["unknown"] | None = "unknown"
+        """What it needs in topologies, worked out once by `placing`; None: nothing, or only the search can tell."""
         self._asked = [
             (demand.name, demand.count, totals_of(demand, demand.count, "pods" in groups)) for demand in demands
         ]

@@ -79,7 +79,8 @@ def _most(search: PlaceSearch, ordered: list[Spot]) -> int:
 
 
 def several(search: PlaceSearch, ordered: list[Spot]) -> list[Spot] | int:
-    """Domains, given in order, that take everything together; or how many slices (with no place for the leader: leaders) they take."""
+    """Domains, given in order, that take everything together; or how many slices (with no place for the leader:
+    leaders) they take."""
     preferences = search.preferences
     ordered = leader_first(ordered, search.slices, search.leaders)
     found: list[Spot] = []

@@ -49,6 +49,8 @@ class TopologyLedger:
         """Those of them that have one which is known."""
         self._since: list[tuple[Uses, int]] | None = None
         """What was placed since the mark; None: there is none."""
+        self.turn = 0
+        """Grows when anything changes that is free, or may be."""
         self.version = 0
         """Grows when nodes or topologies change: gangs without places may have some now."""
 
@@ -95,6 +97,7 @@ class TopologyLedger:
         return pod is not None and bool(self.topologies)
 
     def _take(self, pod: PodFact, sign: int) -> None:
+        self.turn += 1
         if self._taken is not None:
             add_usage(self._taken.setdefault(pod.node, {}), pod.requests, sign)
             for tree in self._trees.values():
@@ -108,24 +111,30 @@ class TopologyLedger:
             self.update_pod(pod)
 
     def flavors_changed(self) -> None:
+        self.turn += 1
         self._trees.clear()
         self.flavors = frozenset([name for name, fact in self._flavors.items() if fact.topology])
         self._topologies_changed()
 
     def _topologies_changed(self) -> None:
-        self.with_topology = frozenset([name for name in self.flavors if self._flavors[name].topology in self.topologies])
+        known = self.topologies
+        self.with_topology = frozenset([name for name in self.flavors if self._flavors[name].topology in known])
 
     def _changed(self, news: bool) -> bool:
         if news:
             self._trees.clear()
             self.version += 1
+            self.turn += 1
         return news and bool(self.topologies)
 
     # Places.
 
     def use(self, uses: Uses, sign: int = 1) -> None:
         """Pods are placed (with -1: no longer are)."""
-        if self._since is not None and uses:
+        if not uses:
+            return
+        self.turn += 1
+        if self._since is not None:
             self._since.append((uses, sign))
         for use in uses:
             for key in _counted_by(use.placement.levels, use.flavors):

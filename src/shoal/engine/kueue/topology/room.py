@@ -1,9 +1,9 @@
 """How many pods of each kind every domain of a topology has room for, kept as arrays.
 
-Asked by `place` (through `view`) where it is a matter of nothing but room; a `TopologyTree` tells it which of its lowest
-domains changed. A change touches the columns of these, for all kinds of pods at once: it costs the same however many
-nodes there are and gangs wait. `spots.RoomCount` works the same out from the beginning and is the specification; tests
-hold the two equal. Never decides anything.
+Asked by `place` (through `view`) where it is a matter of nothing but room; a `TopologyTree` tells it which of its
+lowest domains changed. A change touches the columns of these, for all kinds of pods at once: it costs the same however
+many nodes there are and gangs wait. `spots.RoomCount` works the same out from the beginning and is the specification;
+tests hold the two equal. Never decides anything.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Row(NamedTuple):
 
 
 class Totals:
-    """How many pods of each kind fit, at the lowest domains and in those above: with what placed gangs use, or without."""
+    """How many pods of each kind fit in the lowest domains and those above: with what placed gangs use, or without."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.levels: list[Ints] = [np.zeros((8, size), dtype=np.int64) for size in sizes]
@@ -97,7 +97,8 @@ class PlaceRoom:
         self._lowest = [_begins(above, len(level)) for above, level in zip(self._above, self.domains[:-1], strict=True)]
         """By level but the lowest: where the lowest domains of each one begin."""
         sizes = [len(level) for level in self.domains]
-        self._resources = {name: row for row, name in enumerate(sorted({name for leaf in self.leaves for name in leaf.capacity}))}
+        offered = sorted({name for leaf in self.leaves for name in leaf.capacity})
+        self._resources = {name: row for row, name in enumerate(offered)}
         self._free = self._amounts(self._resources, empty=False)
         self._idle = self._amounts(self._resources, empty=True)
         self._tainted = any(leaf.node is not None and leaf.node.taints for leaf in self.leaves)
@@ -247,15 +248,15 @@ class PlaceRoom:
         return int(self._used.levels[level][row].max(initial=0))
 
     def eligible(self, row: int) -> NDArray[np.bool_]:
-        return self._eligible[row]
+        found: NDArray[np.bool_] = self._eligible[row]
+        return found
 
     def free(self, resource: str, *, empty: bool) -> Ints:
         self._resource(resource)
-        return (self._idle if empty else self._free)[self._resources[resource]]
+        found: Ints = (self._idle if empty else self._free)[self._resources[resource]]
+        return found
 
-    def excluded(
-        self, kind: PodKind, lowest: Ints, assumed: Mapping[int, Amounts], *, empty: bool
-    ) -> Exclusions:
+    def excluded(self, kind: PodKind, lowest: Ints, assumed: Mapping[int, Amounts], *, empty: bool) -> Exclusions:
         """Why nodes are out of the question for a kind, given how many pods each has room for."""
         known = self._rows[kind]
         found = Exclusions()

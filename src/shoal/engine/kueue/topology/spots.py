@@ -27,7 +27,8 @@ class Spot:
     def __init__(self, domain: Domain, children: list[Spot] | Callable[[Spot], list[Spot]]) -> None:
         """`children` are given, or found once they are asked for."""
         self.domain = domain
-        self._children, self._below = (children, None) if isinstance(children, list) else ([], children)
+        self._children: list[Spot] = children if isinstance(children, list) else []
+        self._below: Callable[[Spot], list[Spot]] | None = None if isinstance(children, list) else children
         self.pods = 0
         self.slices = 0
         self.pods_with_leader = 0

@@ -6,12 +6,13 @@ import pytest
 
 from shoal.api.labels import HOSTNAME
 from shoal.engine.kueue import Flavor, FlavorQuota, LocalQueue, ResourceGroup, Terms, TopologyFact
-from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.cycle.lacking import LackingPlaces
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.model import DomainShare, Gang, PodSet, PodSetAssignment, TopologyPlacement
 from tests.faults import proven
+from tests.unit.engine.kueue.rack_history import RackHistory
 from tests.unit.engine.kueue.topology.build import CPU, RACK, node
 from tests.unit.engine.kueue.world import World, gang, limits, queue
 
@@ -86,7 +87,7 @@ def test_f261_pods_of_a_failed_node_are_placed_once_more_and_the_others_stay():
 
 
 def only_its_own_tree(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Register, "places_changed", lambda self, news: None)
+    patch.setattr(Register, "_places_moved", lambda self, news: None)
 
 
 @proven(without=only_its_own_tree)
@@ -105,7 +106,7 @@ def test_f263_places_that_become_free_are_heard_of_in_every_queue_that_shares_th
 
 
 def calls_everyone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueueRecord, "lacks_places", property(lambda self: True, lambda self, value: None))
+    patch.setattr(LackingPlaces, "take_hopeful", lambda self: [f"q{index}" for index in range(20)])
 
 
 @proven(without=calls_everyone)
@@ -120,8 +121,23 @@ def test_f755_a_node_that_changes_calls_only_queues_in_which_a_gang_was_looked_a
     assert placed_on(told.plan()) == {}
     called: list[str] = []
     heads = told.kueue.register.heads
-    freed = heads.freed
-    monkeypatch.setattr(heads, "freed", lambda node: (called.append(node.name), freed(node)))
+    call = heads.called
+    monkeypatch.setattr(heads, "called", lambda record: (called.append(record.name), call(record)))
     told.tell(node("x2", 2, {RACK: "x"}))
     assert placed_on(told.plan()) == {"large": {"x1": 2, "x2": 2}}
     assert set(called) == {"q0"}
+
+
+def forgets_who_evicted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Register, "_places_moved", Register.places_changed)
+
+
+@proven(without=forgets_who_evicted)
+def test_f758_gangs_with_places_do_not_evict_each_other_without_end() -> None:
+    """F758: a gang gets quota and places in a plan and has to yield to another in the same plan. Holds: that it gave
+    its places up is no outside change, so that no gang evicts one that evicted it; the plan comes to its end."""
+    for seed in (11, 307):
+        history = RackHistory(seed)
+        for _ in range(40):
+            history.step()
+        assert history.calm(), seed

@@ -70,10 +70,8 @@ def history(seed: int, steps: int = 40) -> list[tuple[dict[str, PlaceOutcome], d
     dice = random.Random(seed)
     levels = dice.choice(LEVELS)
     tree = TopologyTree("racks", levels, nodes(dice))
-    kinds = [
-        [some_pods(dice, levels, name, "ray" if dice.random() < 0.4 else "") for name in ("head", "work")[: 1 + number % 2]]
-        for number in range(6)
-    ]  # fmt: skip
+    sets = [("head", "work")[: 1 + number % 2] for number in range(6)]
+    kinds = [[some_pods(dice, levels, name, "ray" if dice.random() < 0.4 else "") for name in names] for names in sets]
     there, beside, found = [], [], []
     for _ in range(steps):
         asked, empty = dice.choice(kinds), dice.random() < 0.2
