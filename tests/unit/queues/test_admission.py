@@ -11,6 +11,7 @@ from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
 from shoal.controllers.queues import admission, queue_status
+from shoal.controllers.queues.jobs.batch import Jobs
 from shoal.controllers.queues.jobs.ray import RayJobs
 from shoal.engine.kueue.cycle.placing import PlacingStep
 from shoal.kube.admission_review import AdmissionRequest, AdmissionVerdict
@@ -375,3 +376,34 @@ async def test_our_own_writes_pass_the_judges(judged: Cluster) -> None:
     await judged.client.patch(kinds.WORKLOAD, name_of(made), "default", {"spec": {"active": False}})
     evicted = await judged.until(kinds.WORKLOAD, name_of(made), lambda one: not true("QuotaReserved")(one))
     assert true("Evicted")(evicted)
+
+
+def partial(name: str, parallelism: int) -> Json:
+    """A Job that could do with four pods."""
+    made = job(name)
+    made["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "4"}
+    made["spec"] |= {"parallelism": parallelism, "completions": 6}
+    return made
+
+
+def judges_by_size_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Jobs, "is_suspended", lambda self, one: True)
+
+
+@proven(without=judges_by_size_alone)
+async def test_f759_a_job_may_start_with_the_fewest_pods_it_asks_for(judged: Cluster) -> None:
+    """F759: a Job with a minimum gets quota for just that many pods. Holds: its start is not refused for having no more
+    pods than its minimum; one that waits with no more is."""
+    await make(judged, partial("partial", 6))
+    started = {"spec": {"parallelism": 4, "suspend": False}}
+    stored = await judged.client.patch(kinds.JOB, "partial", "default", started)
+    assert stored["spec"]["parallelism"] == 4
+    with pytest.raises(Forbidden, match="must be a number from 1 to 3"):
+        await make(judged, partial("few", 4))
+
+
+async def test_a_job_is_not_started_with_another_queue(judged: Cluster) -> None:
+    await make(judged, partial("partial", 6))
+    elsewhere = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}, "spec": {"suspend": False}}
+    with pytest.raises(Forbidden, match="immutable while the job is not suspended"):
+        await judged.client.patch(kinds.JOB, "partial", "default", elsewhere)

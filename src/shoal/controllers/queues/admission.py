@@ -260,7 +260,8 @@ def problems_of(kind: GangJob, job: Json, old: Json | None, around: JobSurroundi
     found = []
     queue, before = label(job, kueue_names.QUEUE), label(old, kueue_names.QUEUE) if old is not None else ""
     running = old is not None and not kind.is_suspended(old) and kind.end(old) is None
-    if running and before and queue != before:
+    starting = old is not None and not kind.is_suspended(job) and kind.end(old) is None
+    if ((running and before) or starting) and queue != before:
         found.append(f"metadata.labels[{kueue_names.QUEUE}]: field is immutable while the job is not suspended")
     if before and not queue and around.default_queue:
         found.append(f"metadata.labels[{kueue_names.QUEUE}]: may not be removed where a LocalQueue is named {DEFAULT}")

@@ -119,9 +119,9 @@ class Jobs(Suspendable):
 
     def problems(self, job: Json) -> list[str]:
         text = _annotations(job).get(kueue_names.MIN_PARALLELISM)
-        if text is None:
-            return []
         least = _minimum(job)
+        if text is None or (least and not self.is_suspended(job)):
+            return []  # one that started has as many pods as it was given, which may be the fewest it asks for
         if least is None or not 0 < least < _count(job):
             field = f"metadata.annotations[{kueue_names.MIN_PARALLELISM}]"
             return [f"{field}: {text!r} must be a number from 1 to {_count(job) - 1}"]
