@@ -8,6 +8,7 @@ first byte. Redirects, cookies and proxies are not followed: an API server has n
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import re
 import ssl
 import zlib
@@ -30,6 +31,8 @@ T = TypeVar("T")
 TokenSource = Callable[[], Awaitable[str]]
 """Asked before every request. One that also has `refused` is told when the server did not accept what it gave."""
 
+asyncio.sslproto.SSLProtocol.max_size = TAKEN_AT_ONCE
+"""Each TLS connection keeps a buffer of this size; a controller has a hundred, and asyncio's own is 256 KiB."""
 CONNECT_LIMIT = 15.0
 IDLE_LIMIT = 15.0
 """Seconds after which a kept connection is not trusted any more: something on the way may have forgotten it."""
