@@ -316,6 +316,7 @@ async def test_one_runs_here_one_there_and_the_third_waits_with_nothing_anywhere
         for home, name in play.running.items():
             await members[home].until(kinds.RAY_CLUSTER, name, is_ready)
             assert await hub.names(kinds.RAY_CLUSTER) == []
+        for name in play.running.values():
             assert "Ray runtime started" in await asyncio.to_thread(walk.shoal, "logs", name)
             assert "Pod/" in await asyncio.to_thread(walk.shoal, "events", name)
             assert "CPU: 3.0" in await asyncio.to_thread(walk.session, name, PROGRAM)

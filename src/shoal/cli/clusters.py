@@ -103,7 +103,7 @@ def list_members(output: str, kubeconfig: Path | None, context: str | None, name
                 row["connected"],
                 show.age(parse_time(row["since"]), now) if row["since"] else "",
                 str(row["gangs"]),
-                f"cordoned; {row['message']}" if row["cordoned"] else row["message"],
+                "; ".join(filter(None, (_ordered(row), row["message"]))),
             )
             for row in rows
         ],
@@ -314,7 +314,7 @@ async def _make(client: Client, kind: Kind, body: Json) -> bool:
 
 
 async def member_rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
-    from shoal.controllers.multicluster.words import CORDONED
+    from shoal.controllers.multicluster.words import CORDONED, DRAINING
 
     async with reach(*hub) as client:
         clusters = await client.list(kinds.MULTIKUEUE_CLUSTER)
@@ -332,10 +332,18 @@ async def member_rows(hub: tuple[Any, ...]) -> list[dict[str, Any]]:
                 "since": active.get("lastTransitionTime", ""),
                 "gangs": gangs.get(name, 0),
                 "cordoned": bool(annotation(cluster, CORDONED)),
+                "draining": annotation(cluster, DRAINING),
                 "message": "; ".join([active.get("message", "no controller has looked at it yet"), *unknown]),
             }
         )
     return rows
+
+
+def _ordered(row: dict[str, Any]) -> str:
+    """What an administrator said of it."""
+    if not row["cordoned"]:
+        return ""
+    return "cordoned, its gangs move away" if row["draining"] == "move" else "cordoned"
 
 
 async def _gangs(client: Client) -> dict[str, int]:
@@ -350,7 +358,7 @@ async def _remove(member: str, force: bool, system: str, hub: tuple[Any, ...]) -
     async with reach(*hub) as client:
         count = (await _gangs(client)).get(member, 0)
         if count and not force:
-            raise ShoalError(f"{count} gangs are in {member}; wait for their end, or send them back with --force")
+            raise ShoalError(f"{member} still has gangs ({count}): wait for their end, or send them back with --force")
         for config in await client.list(kinds.MULTIKUEUE_CONFIG):
             names = list((config.get("spec") or {}).get("clusters") or ())
             left = [one for one in names if one != member]

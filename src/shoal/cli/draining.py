@@ -127,7 +127,7 @@ async def _until_empty(gangs: list[Cache[Json]], member: str) -> None:
     told = -1
     while left := _gangs_in(gangs, member):
         if len(left) != told:
-            click.echo(f"{len(left)} gangs are in {member}: {_listed(left)}", err=True)
+            click.echo(f"{member} still has gangs ({len(left)}): {_listed(left)}", err=True)
             told = len(left)
         await changed.wait()
         changed.clear()

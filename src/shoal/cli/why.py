@@ -22,6 +22,8 @@ from shoal.sdk.explaining import explain_to, searched_kinds
 HELD = ("inactive", "suspended")
 """How a gang stands that `shoal hold`, or the same by another hand, keeps from running."""
 QUOTA_WORDS = ("quotasubtree", "quotasubtrees", "quotasubtree.quota.codeflare.dev")
+NO_PLACE = ("bad-fact", "clusters")
+"""Kinds of shortfalls that are about a gang alone, or tell of every cluster themselves."""
 
 
 @click.command(
@@ -226,5 +228,5 @@ def _short(shortfall: dict[str, Any]) -> str:
         text = f"{shortfall['needed']} needed, {shortfall.get('available') or 0} unused"
     if shortfall.get("resource"):
         text = f"{shortfall['missing']} {shortfall['resource']} ({text})"
-    place = shortfall.get("place")
+    place = shortfall.get("place") if shortfall["kind"] not in NO_PLACE else ""
     return f"{text} at {place}" if place and place not in text else text

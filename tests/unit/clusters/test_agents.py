@@ -56,7 +56,7 @@ async def test_agents_of_mcad_become_members_and_get_app_wrappers(tmp_path: Path
         assert table[1].split()[:4] == ["default", "AppWrapper", "train", "west"]
         assert "in cluster west" in (await call("why", "train", "--kubeconfig", ours)).stdout
         refused = await call("cluster", "remove", "west", "--kubeconfig", ours)
-        assert "1 gangs are in west" in str(refused.exception)
+        assert "west still has gangs (1)" in str(refused.exception)
         late = await call("cluster", "drain", "west", "--timeout", "0.5", "--kubeconfig", ours)
         assert "1 gangs are still in west" in str(late.exception)
         await hub.client.delete(kinds.APP_WRAPPER, "train", "default")

@@ -195,9 +195,9 @@ class Members:
         cluster = self._clusters.get(Key("", name))
         if cluster is None:
             return "there is no such MultiKueueCluster"
-        if annotation(cluster, words.CORDONED):
-            return f"cordoned: it takes no new gangs until shoal cluster uncordon {name}"
         draft = Draft(cluster, 0)
+        if annotation(cluster, words.CORDONED) and draft.is_true("Active"):
+            return f"cordoned: it takes no new gangs until shoal cluster uncordon {name}"
         return "it was not reached yet" if draft.is_true("Active") else draft.message("Active") or "not reached yet"
 
     def until_lost(self, name: str) -> float | None:
