@@ -37,7 +37,7 @@ from shoal.controllers.queues.retention import drop_deactivated
 from shoal.controllers.queues.state_machine import Situation, StateMachine
 from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, since
 from shoal.controllers.queues.telling import Telling
-from shoal.controllers.queues.topology_gates import open_gates
+from shoal.controllers.queues.topology_gates import TopologyGates
 from shoal.controllers.queues.warnings import Warnings
 from shoal.controllers.queues.workloads import (
     NoSuchClass,
@@ -92,6 +92,7 @@ class QueueReconciler:
             lambda uid: context.clusters_of(uid),
         )
         self._draining = draining
+        self._gates = TopologyGates()
         self._provisioning = Provisioning(context)
         self._answered = AnsweredChecks(context)
         self.warnings = Warnings(context)
@@ -381,7 +382,7 @@ class QueueReconciler:
             message = evicted.message if evicted is not None and is_evicted else "Not admitted by cluster queue"
             await self._stop(kind, job, workload, message)
         elif admitted:
-            await open_gates(workload, self._caches.pods_of(workload), self._context.writer)
+            await self._gates.open(workload, self._caches.pods_of(workload), self._context.writer)
         if is_evicted and is_true(workload, "QuotaReserved"):
             return STOP_LOOK
         return None

@@ -2,14 +2,17 @@
 
 Called by the reconciler for an admitted Workload. A pod gets the node labels of its domain as node selector and loses
 the gate in one patch, so that no scheduler sees it without. Pods with a rank go to domains in order of rank; others
-take any slot that is free. A pod that comes back for one that ended takes its slot.
+take any slot that is free. A pod that comes back for one that ended takes its slot. What was written counts at once:
+pods come one by one, and the watch tells of a write after the next pod was seen.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from shoal.api import kinds, kueue_names
 from shoal.api.codec import opened
@@ -29,30 +32,58 @@ Values = tuple[str, ...]
 ENDED = ("Succeeded", "Failed")
 
 
-async def open_gates(workload: Workload, pods: Iterable[SeenPod], writer: Writer) -> None:
-    """Send every gated pod of this Workload to its place. Pods that are not gated are left alone."""
-    found = placements(workload.status)
-    if not found:
-        return
-    ranks = {one.name or "main": one.topology_request for one in workload.spec.pod_sets}
-    by_set: dict[str, list[SeenPod]] = {}
-    for pod in pods:
-        if pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp:
+class Sent(msgspec.Struct, frozen=True):
+    """A pod that was sent to its place, and of which revision."""
+
+    revision: str
+    values: Values
+
+
+NONE_SENT: Mapping[str, Sent] = {}
+
+
+class TopologyGates:
+    def __init__(self) -> None:
+        self._sent: dict[str, dict[str, Sent]] = {}
+        """By UID of a Workload, and of its pods: what was written and the watch has not told yet."""
+
+    async def open(self, workload: Workload, pods: Iterable[SeenPod], writer: Writer) -> None:
+        """Send every gated pod of this Workload to its place. Pods that are not gated are left alone."""
+        before = self._sent.pop(workload.metadata.uid, {})
+        found = placements(workload.status)
+        if not found:
+            return
+        ranks = {one.name or "main": one.topology_request for one in workload.spec.pod_sets}
+        by_set: dict[str, list[SeenPod]] = {}
+        sent: dict[str, Sent] = {}
+        for pod in pods:
+            if pod.status.phase in ENDED or pod.metadata.deletion_timestamp:
+                continue
             by_set.setdefault((pod.metadata.labels or {}).get(kueue_names.POD_SET, ""), []).append(pod)
-    for name, placement in found.items():
-        request = ranks.get(name)
-        label = (request.pod_index_label or "") if request is not None else ""
-        for pod, values in slots(placement, by_set.get(name, ()), label):
-            await _send(pod, dict(zip(placement.levels, values, strict=True)), writer)
+            known = before.get(pod.metadata.uid)
+            if known is not None and known.revision == pod.metadata.resource_version:
+                sent[pod.metadata.uid] = known
+                self._sent[workload.metadata.uid] = sent
+        for name, placement in found.items():
+            request = ranks.get(name)
+            label = (request.pod_index_label or "") if request is not None else ""
+            for pod, values in slots(placement, by_set.get(name, ()), label, sent):
+                if await _send(pod, dict(zip(placement.levels, values, strict=True)), writer):
+                    sent[pod.metadata.uid] = Sent(pod.metadata.resource_version, values)
+                    self._sent[workload.metadata.uid] = sent
 
 
-def slots(placement: TopologyPlacement, pods: Sequence[SeenPod], index_label: str = "") -> list[tuple[SeenPod, Values]]:
-    """Which gated pod goes to which domain."""
+def slots(
+    placement: TopologyPlacement, pods: Sequence[SeenPod], index_label: str = "", sent: Mapping[str, Sent] = NONE_SENT
+) -> list[tuple[SeenPod, Values]]:
+    """Which gated pod goes to which domain; `sent`: those that are on their way to theirs, whatever is seen of them."""
     free: Counter[Values] = Counter({domain.values: domain.count for domain in placement.domains})
     gated = []
     for pod in sorted(pods, key=lambda one: one.metadata.name):
         spec = opened(pod.spec)
-        if is_gated(spec):
+        if pod.metadata.uid in sent:
+            free[sent[pod.metadata.uid].values] -= 1
+        elif is_gated(spec):
             gated.append(pod)
         else:
             selector = spec.get("nodeSelector") or {}
@@ -80,7 +111,8 @@ def _rank(pod: SeenPod, label: str, count: int) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and int(text) < count else None
 
 
-async def _send(pod: SeenPod, selector: dict[str, str], writer: Writer) -> None:
+async def _send(pod: SeenPod, selector: dict[str, str], writer: Writer) -> bool:
+    """False: the pod is not what it was, and stays as it is."""
     spec, metadata = opened(pod.spec), pod.metadata
     change = {
         "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
@@ -98,3 +130,5 @@ async def _send(pod: SeenPod, selector: dict[str, str], writer: Writer) -> None:
         await writer.send(write)
     except (NotFound, Conflict):
         log.debug("pod %s has changed meanwhile; the watch tells what it is now", key_of(pod))
+        return False
+    return True

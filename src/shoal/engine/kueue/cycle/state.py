@@ -230,9 +230,9 @@ class QueueState:
             self.topologies.use(room.uses, -1)
 
     def kept(self, room: FreedQuota) -> Usage:
-        """What of a room is to be kept from others. While victims are waited for, not what they hold yet: no gang can
-        take that, and others of the cohort need not stand still for it."""
-        if not self.settings.patience or not room.victims:
+        """What of a room is to be kept from others: not what its victims hold yet. No gang can take that, and others of
+        the cohort need not stand still for it."""
+        if not room.victims:
             return room.usage
         usage = dict(room.usage)
         for name, uid, _ in room.victims:
