@@ -32,19 +32,19 @@ Values = tuple[str, ...]
 ENDED = ("Succeeded", "Failed")
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentPod(msgspec.Struct, frozen=True):
     """A pod that was sent to its place, and of which revision."""
 
     revision: str
     values: Values
 
 
-NONE_SENT: Mapping[str, Sent] = {}
+NONE_SENT: Mapping[str, SentPod] = {}
 
 
 class TopologyGates:
     def __init__(self) -> None:
-        self._sent: dict[str, dict[str, Sent]] = {}
+        self._sent: dict[str, dict[str, SentPod]] = {}
         """By UID of a Workload, and of its pods: what was written and the watch has not told yet."""
 
     async def open(self, workload: Workload, pods: Iterable[SeenPod], writer: Writer) -> None:
@@ -55,7 +55,7 @@ class TopologyGates:
             return
         ranks = {one.name or "main": one.topology_request for one in workload.spec.pod_sets}
         by_set: dict[str, list[SeenPod]] = {}
-        sent: dict[str, Sent] = {}
+        sent: dict[str, SentPod] = {}
         for pod in pods:
             if pod.status.phase in ENDED or pod.metadata.deletion_timestamp:
                 continue
@@ -69,12 +69,15 @@ class TopologyGates:
             label = (request.pod_index_label or "") if request is not None else ""
             for pod, values in slots(placement, by_set.get(name, ()), label, sent):
                 if await _send(pod, dict(zip(placement.levels, values, strict=True)), writer):
-                    sent[pod.metadata.uid] = Sent(pod.metadata.resource_version, values)
+                    sent[pod.metadata.uid] = SentPod(pod.metadata.resource_version, values)
                     self._sent[workload.metadata.uid] = sent
 
 
 def slots(
-    placement: TopologyPlacement, pods: Sequence[SeenPod], index_label: str = "", sent: Mapping[str, Sent] = NONE_SENT
+    placement: TopologyPlacement,
+    pods: Sequence[SeenPod],
+    index_label: str = "",
+    sent: Mapping[str, SentPod] = NONE_SENT,
 ) -> list[tuple[SeenPod, Values]]:
     """Which gated pod goes to which domain; `sent`: those that are on their way to theirs, whatever is seen of them."""
     free: Counter[Values] = Counter({domain.values: domain.count for domain in placement.domains})
