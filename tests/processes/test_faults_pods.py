@@ -35,6 +35,7 @@ from shoal.local.nodes.runtime.processes import ProcessRuntime
 from shoal.local.nodes.runtime.records import stop_stray
 from shoal.local.nodes.runtime.shim import kernel, output
 from shoal.local.nodes.runtime.sources import ConfigError
+from shoal.local.nodes.sandbox import SandboxAddress
 from shoal.local.nodes.sandbox import loopback as loopback_sandbox
 from shoal.local.nodes.sandbox.loopback import BLOCK, LoopbackSandbox
 from tests.faults import proven
@@ -694,3 +695,19 @@ async def test_f782_a_pod_is_running_once_each_of_its_containers_was_started(pla
     plain.pods.clear()
     again = plain.start({**manifest, "status": run.status()})
     assert again.status()["phase"] == "Running"  # never back to Pending, while its containers are found again
+
+
+def keeps_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback_sandbox, "_is_ours", lambda address: True)
+
+
+@proven(without=keeps_any_address)
+async def test_f784_a_pod_keeps_no_address_of_another_sandbox(tmp_path: Path) -> None:
+    """F784: a cluster that ran with networks of its own is started again in loopback. Holds: its pods get an address
+    and ports of this sandbox; with the old ones Ray would end again and again. One of this sandbox is kept."""
+    sandbox = LoopbackSandbox("moved", None, tmp_path)
+    moved = await sandbox.open("moved", SandboxAddress("moved", "10.174.1.1", "/run/netns/gone"))
+    assert moved.ip.startswith("127.") and moved.port_base and not moved.namespace
+    await sandbox.close(moved)
+    assert await sandbox.open("moved", moved) == moved
+    await sandbox.close(moved)

@@ -98,7 +98,7 @@ class LoopbackSandbox:
     async def open(self, pod_id: str, taken: SandboxAddress | None = None) -> SandboxAddress:
         if pod_id in self._given:
             return self._given[pod_id]
-        if taken is not None and not self._clashes(taken):
+        if taken is not None and _is_ours(taken) and not self._clashes(taken):
             self._given[pod_id] = taken
             if held := mark(f"ports-{taken.port_base}"):
                 self._blocks[taken.port_base] = held
@@ -281,6 +281,11 @@ def mark(name: str) -> socket.socket | None:
         held.close()
         return None
     return held
+
+
+def _is_ours(address: SandboxAddress) -> bool:
+    """Not one that the pod had in another sandbox, before the cluster was started again with this one."""
+    return bool(address.port_base)
 
 
 def _bindable(port: int, address: str = "") -> bool:
