@@ -309,6 +309,11 @@ class Engine:
         room = self._state.ledger.room
         return {resource: room.sum_free(resource, room.alive) for resource in room.resources}
 
+    @property
+    def is_timeless(self) -> bool:
+        """Is the order of all gangs that of the policy within one lane?"""
+        return self._state.policy.timeless
+
     def order(self, gang: Gang) -> tuple[Any, ...]:
         """Its place within its lane by the policy; smallest first."""
         return self._state.policy.order(gang)

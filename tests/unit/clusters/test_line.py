@@ -162,12 +162,12 @@ def histories(seed: int) -> tuple[Hub, Hub]:
     return made[0], made[1]
 
 
-def asks_nothing_but_the_sum_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change is believed to hold for one gang alone, whatever room there is."""
-    monkeypatch.setattr(cluster_line, "_how_many", lambda room, least: 0)
+def looks_at_the_first_shape_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = ClusterLine._candidates
+    monkeypatch.setattr(ClusterLine, "_candidates", lambda self, room: [*every(self, room)][:1])
 
 
-@proven(without=asks_nothing_but_the_sum_of_one)
+@proven(without=looks_at_the_first_shape_alone)
 @pytest.mark.parametrize("few", [0, 4])
 def test_f744_asking_only_what_a_change_concerns_ends_as_asking_for_every_gang(
     few: int, monkeypatch: pytest.MonkeyPatch
@@ -207,6 +207,20 @@ def test_shapes_that_the_freed_room_cannot_hold_are_not_asked_about() -> None:
     hub.end("0000")
     hub.settle()
     assert hub.where == {} and hub.asked["questions"] == 0
+
+
+def test_of_many_shapes_that_each_fit_only_as_many_are_asked_about_as_there_is_room_for() -> None:
+    hub = Hub(plain=False)
+    hub.size = {name: {"cpu": 8, "gpu": 1000} for name in NAMES}
+    for number in range(200):
+        hub.submit(gang(number, 8, gpu=1 + number))
+    hub.settle()
+    assert sorted(hub.where) == ["0000", "0001", "0002", "0003"]
+    hub.asked.clear()
+    hub.end("0002")
+    hub.settle()
+    assert hub.where.pop("0004") == "c" and len(hub.where) == 3
+    assert hub.asked["questions"] <= 4
 
 
 def test_one_that_does_not_start_for_a_reason_of_its_own_does_not_hold_up_those_like_it() -> None:

@@ -68,7 +68,8 @@ class Destinations:
                     self._elsewhere.keep(gang, choice.cluster, 0)  # its own until it is admitted again
                 return replace(gang, supply="off")
             answer = _answer(choice)
-        self.line.add(shape, gang, self._planning.engine.order(gang), answer)
+        engine = self._planning.engine
+        self.line.add(shape, gang, engine.order(gang), answer, lane=None if engine.is_timeless else shape)
         if answer.at_home:
             return gang
         self.nowhere.add(uid)

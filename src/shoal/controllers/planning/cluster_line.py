@@ -1,8 +1,8 @@
 """Gangs that wait because no other cluster would start them, by shape: what is said of one holds for all like it.
 
 AppWrappers and queued jobs each have such a line. When a cluster has other room than before, only shapes that its free
-room could hold are asked about, and only of that cluster; of one that would start, as many gangs are told again as
-could, the first in line first. So what an end costs follows from what it frees and not from how many wait, and the
+room could hold are asked about, and only of that cluster; as many gangs are told again as that room could hold, the
+first in line first. So what an end costs follows from what it frees and not from how many wait, and the
 choice is the one that asking for every gang would make. Pure: `ask` and `room` read, nothing here writes.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import msgspec
@@ -33,16 +34,19 @@ class LineAnswer(msgspec.Struct, frozen=True):
 
 
 class _AlikeGangs:
-    """`least`: what it needs at least, in all."""
+    """`least`: what each needs at least, in all. Within a `lane` gangs of different shapes are compared by rank."""
 
-    def __init__(self, number: int, least: Amounts) -> None:
-        self.number, self.least = number, least
+    def __init__(self, number: int, least: Amounts, lane: Hashable) -> None:
+        self.number, self.least, self.lane = number, least, lane
         self.line: list[tuple[Rank, str]] = []
         self.gangs: dict[str, tuple[Gang, Rank]] = {}
         self.answer: LineAnswer | None = None
         self.at_home = False
         self.missed = 0
         """Those that were told again since one started, and did not start."""
+
+    def __lt__(self, other: _AlikeGangs) -> bool:
+        return self.number < other.number
 
     @property
     def front(self) -> Gang:
@@ -95,7 +99,10 @@ class ClusterLine:
         """Numbers of shapes that ask for nothing."""
         self._numbers = 0
         self._changed: set[str] = set()
-        self._told: dict[str, tuple[Hashable, frozenset[str]]] = {}
+        self._told: dict[str, tuple[Hashable, str]] = {}
+        """Those that were told again since the last plan, each with its shape and the cluster that has room."""
+        self._skipped: set[str] = set()
+        """Clusters whose room was promised before all that it could hold were asked about."""
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._shape_of
@@ -112,10 +119,10 @@ class ClusterLine:
         found = self._shapes.get(shape) if not self._changed else None
         return found.answer if found is not None else None
 
-    def add(self, shape: Hashable, gang: Gang, rank: Rank, answer: LineAnswer) -> None:
-        """`rank`: its place among those of its shape, smallest first."""
+    def add(self, shape: Hashable, gang: Gang, rank: Rank, answer: LineAnswer, lane: Hashable = None) -> None:
+        """`rank`: its place within its lane, smallest first; gangs of one shape are in one lane."""
         self.discard(gang.uid)
-        found = self._shapes.get(shape) or self._begin(shape, gang)
+        found = self._shapes.get(shape) or self._begin(shape, gang, lane)
         found.gangs[gang.uid] = (gang, rank)
         insort(found.line, (rank, gang.uid))
         found.answer, found.at_home = answer, answer.at_home
@@ -139,13 +146,63 @@ class ClusterLine:
         if len(self._shape_of) <= FEW:
             return self.refresh()
         if "" in names:
-            return [uid for shape in self._shapes.values() for uid in self._due(shape, {"": AT_ONCE})]
-        asked: dict[int, dict[str, int]] = {}
+            return [uid for shape in [*self._shapes.values()] for uid in self._due_anywhere(shape)]
+        due: dict[str, None] = {}
         for name in sorted(names):
             room = self._room(name)
+            lanes: dict[Hashable, list[_AlikeGangs]] = {}
             for shape in self._candidates(room):
-                asked.setdefault(shape.number, {})[name] = _how_many(room, shape.least)
-        return [uid for number, where in asked.items() for uid in self._due(self._shapes[self._keys[number]], where)]
+                lanes.setdefault(shape.lane, []).append(shape)
+            for shapes in lanes.values():
+                self._due_in(name, shapes, dict(room) if room is not None else None, due)
+        return list(due)
+
+    def _due_in(self, name: str, shapes: list[_AlikeGangs], room: Amounts | None, due: dict[str, None]) -> None:
+        """Of one lane, first in line first, for as long as there is room left in this cluster by its sums."""
+        least = {one: min(shape.least[one] for shape in shapes) for one in _asked_by_all(shapes)}
+        line = [
+            (*next(each for each in shape.line if each[1] not in due), 0, shape)
+            for shape in shapes
+            if _left(shape, due)
+        ]
+        heapify(line)
+        while line:
+            _, uid, told, shape = heappop(line)
+            if room is not None and any(room.get(one, 0) < needed for one, needed in least.items()):
+                self._skipped.add(name)
+                return
+            if room is not None and any(room.get(one, 0) < needed for one, needed in shape.least.items()):
+                self._skipped.add(name)
+                continue
+            if not told and not self._starts(shape, shape.gangs[uid][0], name, due):
+                continue
+            due[uid] = None
+            self._told[uid] = (self._keys[shape.number], name)
+            if room is not None:
+                room |= {one: room[one] - needed for one, needed in shape.least.items()}
+            at = bisect_left(shape.line, (shape.gangs[uid][1], uid)) + 1
+            if at < len(shape.line) and told + 1 < AT_ONCE and shape.line[at][1] not in due:
+                heappush(line, (*shape.line[at], told + 1, shape))
+
+    def _starts(self, shape: _AlikeGangs, gang: Gang, name: str, due: dict[str, None]) -> bool:
+        """Would it start in this cluster, or in any where the name is empty? Else those that may run at home now, or
+        not any more, are due, too."""
+        said = self._ask(gang, frozenset((name,)) if name else None)
+        shape.answer = None
+        if said is None:
+            due[gang.uid] = None
+            return False
+        if not said.starts and said.at_home != shape.at_home:
+            shape.at_home = said.at_home
+            due |= dict.fromkeys(shape.first(len(shape.line)))
+        return said.starts
+
+    def _due_anywhere(self, shape: _AlikeGangs) -> list[str]:
+        due: dict[str, None] = {}
+        if self._starts(shape, shape.front, "", due):
+            due |= dict.fromkeys(shape.first(AT_ONCE))
+            self._told |= dict.fromkeys(due, (self._keys[shape.number], ""))
+        return list(due)
 
     def doubt(self, uid: str) -> bool:
         """What is said of this one is asked again when it is told again. False: it does not stand here."""
@@ -165,37 +222,21 @@ class ClusterLine:
 
     def planned(self, started: Iterable[str]) -> bool:
         """A plan was made with those that were told again. True: look again, for one that did not start may have had a
-        reason of its own, and the next of its shape none."""
-        if not self._told:
-            return False
+        reason of its own, and the next of its shape none; and one that was passed over may find room."""
+        self._changed |= self._skipped
+        self._skipped = set()
         began, told, self._told = set(started), self._told, {}
-        for uid, (key, names) in told.items():
+        for uid, (key, name) in told.items():
             shape = self._shapes.get(key)
-            if shape is None:
-                continue
             if uid in began:
-                shape.missed = 0
+                if shape is not None:
+                    shape.missed = 0
                 continue
-            shape.missed += 1
-            if shape.missed < AT_ONCE:
-                self._changed |= names
+            if shape is not None:
+                shape.missed += 1
+            if shape is None or shape.missed < AT_ONCE:
+                self._changed.add(name)
         return bool(self._changed)
-
-    def _due(self, shape: _AlikeGangs, where: dict[str, int]) -> list[str]:
-        """Those of one shape. `where`: how many of it each of these clusters could hold; an empty name: any."""
-        many, before = 0, shape.at_home
-        shape.answer = None
-        for name, could in where.items():
-            said = self._ask(shape.front, frozenset((name,)) if name else None)
-            if said is None:
-                return shape.first(1)
-            shape.at_home = said.at_home or (said.starts and before)
-            many += min(could, AT_ONCE) if said.starts else 0
-        if not many:
-            return shape.first(len(shape.line)) if shape.at_home != before else []
-        due = shape.first(many)
-        self._told |= dict.fromkeys(due, (self._keys[shape.number], frozenset(where)))
-        return due
 
     def _candidates(self, room: Amounts | None) -> Iterator[_AlikeGangs]:
         """In the order in which they came."""
@@ -208,9 +249,9 @@ class ClusterLine:
             if all(needed <= room.get(resource, 0) for resource, needed in shape.least.items()):
                 yield shape
 
-    def _begin(self, key: Hashable, gang: Gang) -> _AlikeGangs:
+    def _begin(self, key: Hashable, gang: Gang, lane: Hashable) -> _AlikeGangs:
         self._numbers += 1
-        shape = self._shapes[key] = _AlikeGangs(self._numbers, _least(gang))
+        shape = self._shapes[key] = _AlikeGangs(self._numbers, _least(gang), lane)
         self._keys[shape.number] = key
         if resources := tuple(sorted(shape.least)):
             self._groups.setdefault(resources, _ByDemand(resources)).add(shape)
@@ -236,8 +277,11 @@ def _least(gang: Gang) -> Amounts:
     return found
 
 
-def _how_many(room: Amounts | None, least: Amounts) -> int:
-    """Gangs of this size that such room could hold at most."""
-    if room is None or not least:
-        return AT_ONCE
-    return min(room.get(resource, 0) // needed for resource, needed in least.items())
+def _asked_by_all(shapes: list[_AlikeGangs]) -> set[str]:
+    """Resources that every one of them needs."""
+    return set.intersection(*(set(shape.least) for shape in shapes))
+
+
+def _left(shape: _AlikeGangs, due: dict[str, None]) -> bool:
+    """Is one of them not due yet?"""
+    return any(uid not in due for _, uid in shape.line)

@@ -74,7 +74,8 @@ class QueueDestinations:
             answer = _answer(self._nominated(self._annotations(workload), gang, check))
             if answer.starts:
                 return gang
-        self.line.add(shape, gang, (order_time(gang),), answer)
+        lane = (gang.namespace, gang.queue)
+        self.line.add(shape, gang, (-gang.priority, order_time(gang)), answer, lane)
         return replace(gang, nowhere=answer.why)
 
     def _ask(self, gang: Gang, among: frozenset[str] | None) -> LineAnswer | None:
