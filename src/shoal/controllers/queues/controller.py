@@ -613,6 +613,8 @@ class QueueController:
                     key = workload_key(BY_KIND[kind], job)
                     if self.caches.job_of(key) is not None and self.caches.workloads.get(key) is None:
                         self.queue.enqueue(key)
+            for uid in self._destinations.line.refresh() if self._destinations is not None else ():
+                self._update_again(uid)
             self.planning.plan_again()
 
     def _may_be_stuck(self, workload: Workload) -> bool:
