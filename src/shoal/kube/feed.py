@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 PAGE = 1000
 STALE_LISTS_UNTIL_BELIEVED = 3
 BROKEN_LINES_UNTIL_RELIST = 3
+LOOKS_FOR_A_NEW_KIND, LATER = 15, 30.0
+"""A kind that is not served is asked for so often within its first minute, then every so many seconds."""
 
 
 class FeedSettings(msgspec.Struct, frozen=True):
@@ -147,7 +149,10 @@ class Feed:
             except KubeError as error:
                 self._name_trouble(error)
                 end_if_cancelled()
-                await self._clock.sleep(self._backoff.after(error))
+                pause = self._backoff.after(error)
+                if isinstance(error, NotFound) and self._backoff.failures > LOOKS_FOR_A_NEW_KIND:
+                    pause = max(pause, LATER)
+                await self._clock.sleep(pause)
 
     async def _check_schema(self) -> None:
         missing = await missing_fields(self._client, self.kind, self._unchecked)

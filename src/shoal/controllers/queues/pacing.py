@@ -13,8 +13,8 @@ STATUS_PAUSE = 0.1
 """Seconds for which changes of a queue are collected before its status is written."""
 FEW = 20
 """Up to so many queues that change all the time, none waits for the others."""
-TOGETHER = 5.0
-"""Statuses a second of all queues together, where many change all the time: 60 queues every 12 s."""
+TOGETHER = 3.0
+"""Statuses a second of all queues together, where many change all the time: 60 queues every 20 s."""
 LONGEST = 60.0
 """Seconds that a number may be old, whatever else changes."""
 EMPTY_PAUSE = 1.0
