@@ -13,9 +13,7 @@ from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream
 from tests.replay import LoopClock, skipping
 
-UNKNOWN = (
-    b'{"kind":"Status","code":404,"reason":"NotFound","message":"not served here"}'
-)
+UNKNOWN = b'{"kind":"Status","code":404,"reason":"NotFound","message":"not served here"}'
 
 
 class _Answer:
