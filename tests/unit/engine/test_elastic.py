@@ -1,5 +1,7 @@
 """Elastic gangs of queues: what they have beyond their admission is granted pod by pod, charged, and leaves first."""
 
+import random
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from shoal.engine import Engine
 from shoal.engine.kueue import ClusterQueue, Flavor, FlavorQuota, Limits, LocalQueue, Preemption, ResourceGroup
 from shoal.engine.line import bids
+from shoal.engine.line.refusals import Refusals
 from shoal.engine.model import Gang, Plan
 from tests.faults import proven
 
@@ -360,8 +363,15 @@ def test_quota_is_never_exceeded_whatever_happens(deeds, cpu, shared):
     assert all(isinstance(told.gang(f"Workload/default/{name}"), Gang) for name in ("ray", "yar"))
 
 
+def looks_at_all(self, state, queues):
+    """Every elastic gang in every plan."""
+    state.surplus.unjudged = set()
+    return set(state.surplus.splits)
+
+
 def judges_each_time(patch):
     patch.setattr(bids._Turns, "are_refused", lambda self, gang, name, split: False)
+    patch.setattr(Refusals, "take_due", looks_at_all)
 
 
 @proven(without=judges_each_time)
@@ -382,3 +392,48 @@ def test_f756_bids_are_judged_again_when_what_they_lack_may_be_there(monkeypatch
     for fact in queue(cpu=5):
         told.update(fact)
     assert granted(told.plan(6)) == ["another", "refused"]
+
+
+def history(seed: int) -> list[object]:
+    """What is granted, starts and leaves while gangs bid, end and come, nodes change and quota does."""
+    dice = random.Random(seed)
+    told = engine(node("n", cpu=dice.randint(4, 12)), *queue("a", dice.randint(3, 6), "all"), *queue("b", 3, "all"))
+    for name, of in (("ray", "a"), ("yar", "b")):
+        told.update(ray(name, of=of, priority=dice.randint(0, 2)))
+    found: list[object] = []
+    there: list[str] = []
+    for step in range(1, 60):
+        match dice.choice(("bid", "bid", "leave", "job", "end", "node", "quota", "nothing")):
+            case "bid":
+                there.append(f"w{step}")
+                told.update(bid(f"w{step}", of=dice.choice(("ray", "yar")), since=step))
+            case "leave" if there:
+                told.remove(f"Pod/{there.pop(dice.randrange(len(there)))}")
+            case "job":
+                told.update(job(f"j{step}", pods(dice.randint(1, 3)), of=dice.choice("ab"), at=step))
+            case "end":
+                running = sorted(one.key for one in told.running() if one.name.startswith("j"))
+                told.remove(dice.choice(running) if running else "")
+            case "node":
+                told.update(node(dice.choice(("n", "m")), cpu=dice.randint(2, 12)))
+            case "quota":
+                for fact in queue("a", dice.randint(2, 8), "all"):
+                    told.update(fact)
+        plan = told.plan(step)
+        store(told, plan, step)
+        for one in plan.grows:
+            if not one.shortfalls:
+                told.update(worker(one.pod, of=told.gang(one.gang).name, on="n"))
+        for one in plan.shrinks:
+            told.remove(f"Pod/{one.pod}")
+            there = [uid for uid in there if uid != one.pod]
+        found.append((granted(plan), shrunk(plan), admitted(plan)))
+    return found
+
+
+def test_bids_that_are_not_due_would_be_refused(monkeypatch):
+    """Over random histories every decision is the same as where all bids are looked at in every plan."""
+    kept = [history(seed) for seed in range(60)]
+    monkeypatch.setattr(Refusals, "take_due", looks_at_all)
+    assert [history(seed) for seed in range(60)] == kept
+    assert any(granted for one in kept for granted, _, _ in one)
