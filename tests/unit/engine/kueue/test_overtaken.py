@@ -112,6 +112,7 @@ def test_f149_a_preemptor_moves_to_another_queue_while_its_victim_leaves() -> No
     assert world.evictions == [("mover", "victim")]
     world.tell(msgspec.structs.replace(mover, queue="there"))
     world.plan()
+    assert not world.kueue.state.rooms
     assert (world.used("here"), world.used("there")) == (4, 4)
     world.finish("guest")
     world.settle()
