@@ -25,8 +25,6 @@ A_LATE_CREATE = 1
 """The seed of a storm in which a create arrives after its gang is gone from the hub."""
 
 
-A_BROKEN_WATCH = 15
-"""The seed of a storm in which a watch is broken while a member stops what was not released."""
 A_CREATE_WHILE_READING = 65
 """The seed of a storm in which a create arrives while a new leader still reads what is stored."""
 A_LONG_SILENCE = 5
@@ -100,18 +98,3 @@ async def test_f734_a_late_copy_that_a_new_leader_saw_before_it_had_read_everyth
     """F734: a create reaches a member after its gang is gone, in the moment in which another replica begins to lead and
     has not read yet what is stored. Holds: the copy is looked at again once everything is read, and goes."""
     assert await storm(A_CREATE_WHILE_READING) == []
-
-
-def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(*copy: object) -> None:
-        return None
-
-    monkeypatch.setattr(AppWrapperPlaces, "_look_again", staticmethod(look))
-
-
-@pytest.mark.not_at_rest("judged by the merged history, and by what is in which cluster in the end")
-@proven(without=never_looks_again)
-async def test_f733_a_copy_that_was_stopped_behind_a_broken_watch_is_seen() -> None:
-    """F733: a member stops a copy that was not released yet, and the hub's watch of it is broken without a word. Holds:
-    the hub, whose release fails, looks again, and the gang runs in the end."""
-    assert await storm(A_BROKEN_WATCH, MOVING, LONG_UNREST) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.api import kinds
+from shoal.api.labels import GATED
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import wrapper_copies, wrappers
 from shoal.controllers.multicluster.wrapper_copies import WrapperCopies
@@ -178,3 +179,38 @@ async def test_f603_an_app_wrapper_that_a_member_stores_differently_starts_nothi
         await t.members["a"].until_gone(kinds.APP_WRAPPER, "train")
         assert seen == []
         assert any("spec.priority" in str(one.get("status")) for one in told)
+
+
+def never_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(*copy: object) -> None:
+        return None
+
+    monkeypatch.setattr(AppWrapperPlaces, "_look_again", staticmethod(look))
+    impatient(monkeypatch)
+
+
+@pytest.mark.not_at_rest("the hub does not hear what becomes of the copy")
+@proven(without=never_looks_again)
+async def test_f733_a_copy_that_changed_behind_a_broken_watch_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F733: a member changes a copy that was not released yet, and the hub's watch of it is broken without a word.
+    Holds: the hub, whose release fails, looks again, and the gang is released."""
+    release, changed = WrapperCopies.release, asyncio.Event()
+    async with sending_town("a") as t:
+
+        async def release_behind_a_broken_watch(self: WrapperCopies, kind: Any, found: Any) -> None:
+            if not changed.is_set():
+                changed.set()
+                t.wires["a"].swallow()
+                t.wires["a"].hangs = False  # requests are answered, and watches from before hear nothing more
+                mark = {"metadata": {"labels": {"seen-by": "the-member"}}}
+                await t.members["a"].client.patch(kinds.APP_WRAPPER, "one", "default", mark)
+            await release(self, kind, found)
+
+        monkeypatch.setattr(WrapperCopies, "release", release_behind_a_broken_watch)
+        t.send()
+        await t.connected()
+        await t.hub.create(kinds.APP_WRAPPER, gang("one"))
+        await t.members["a"].until(
+            kinds.APP_WRAPPER, "one", lambda one: GATED not in (one["metadata"].get("annotations") or {})
+        )
+        assert changed.is_set()
