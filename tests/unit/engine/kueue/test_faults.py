@@ -26,7 +26,6 @@ from shoal.engine.kueue.cycle import cycle, planner, register
 from shoal.engine.kueue.cycle.cycle import QueueCycle
 from shoal.engine.kueue.cycle.planner import QueuePlanner
 from shoal.engine.kueue.cycle.register import Register
-from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.demand import PodDemand
 from shoal.engine.kueue.index.waiting import WaitingIndex
 from shoal.engine.kueue.preemption import candidates, classical
@@ -433,28 +432,3 @@ def test_f016_after_a_restart_the_room_is_still_the_preemptors():
     restarted.let_go()
     restarted.plan()
     assert restarted.running() == {"urgent"}
-
-
-def keeps_what_victims_hold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueueState, "kept", lambda self, room: room.usage)
-
-
-@proven(without=keeps_what_victims_hold)
-def test_f760_of_two_preemptors_each_starts_when_its_own_victim_has_left():
-    """F760: two queues of a cohort take back at once what a third one borrowed, each by a victim of its own. Holds: one
-    starts as soon as its victim has left, whatever the other one's holds yet; and so does the other."""
-    lenders = [queue(name, 2, "all", reclaim="Any") for name in ("alpha", "gamma")]
-    told = World(*lenders, queue("beta", 2, "all"))
-    told.tell(gang("mid", "beta", count=3, priority=5), gang("high", "beta", count=3, priority=9))
-    told.plan()
-    assert told.running() == {"mid", "high"}
-    told.tell(gang("first", "alpha", count=2, priority=5), gang("second", "gamma", count=2, priority=5))
-    told.plan()
-    victims = dict(told.evictions)
-    assert sorted(victims) == ["first", "second"]
-    told.let_go(victims["first"])
-    told.plan()
-    assert "first" in told.running() and "second" not in told.running()
-    told.let_go()
-    told.plan()
-    assert {"first", "second"} <= told.running()

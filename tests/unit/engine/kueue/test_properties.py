@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.engine.kueue import FlavorResource, Kueue
+from shoal.engine.kueue.cycle import planner
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.views import victims_of
 from shoal.engine.model import Gang, Namespace
 from tests.faults import proven
 from tests.unit.engine.kueue.random_world import random_facts, random_gang, random_world
-from tests.unit.engine.kueue.world import World
+from tests.unit.engine.kueue.world import DEFAULTS, World
 
 SEEDS = st.integers(min_value=0, max_value=10**9)
 MANY = settings(max_examples=150, deadline=None)
@@ -162,3 +164,18 @@ def test_f753_same_queue_same_shape_starts_in_order(seed):
             same = one.queue == other.queue and one.pod_sets == other.pod_sets and one.priority == other.priority
             if same and (one.created_at, one.uid) < (other.created_at, other.uid) and other.uid in place:
                 assert one.uid in place and place[one.uid] < place[other.uid]
+
+
+def never_restless(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner, "RESTLESS", planner.MOST_CYCLES)
+
+
+@proven(without=never_restless)
+def test_f762_a_plan_comes_to_rest_where_gangs_wait_for_others_to_end(monkeypatch):
+    """F762: with a pause before evictions, what victims hold yet is not kept from others: a gang of another queue takes
+    what a preemptor needs beside it, is sent away again within the same plan, and so on. Holds: such a plan keeps rooms
+    whole after a while, and ends."""
+    monkeypatch.setitem(DEFAULTS, "patience", 10_000_000)
+    chance, world, queues = random_world(2293)
+    live(chance, world, queues, steps=3)
+    assert not world.plan().reserved

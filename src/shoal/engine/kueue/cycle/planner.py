@@ -24,6 +24,8 @@ from shoal.engine.model import Turn
 
 MOST_CYCLES = 100_000
 """That one plan may take; a bound, not a target."""
+RESTLESS = 1_000
+"""Cycles after which a plan is taken for one that goes round: a gang gets what another freed, and is sent off again."""
 KEPT_FROM = "What is free is kept for a workload at the front of another queue of its cohort"
 """Said of a gang that fits, and that the head of a strict queue keeps from starting."""
 MOST_TOLD = 20
@@ -59,7 +61,8 @@ class QueuePlanner:
         displaced: dict[str, Displace] = {}
         shed: dict[str, Shed] = {}
         turns: list[Turn] = []
-        for _ in range(MOST_CYCLES):
+        for cycle in range(MOST_CYCLES):
+            self.state.is_restless = cycle >= RESTLESS
             if self.state.surplus.fillers or self.state.surplus.turned:
                 turns += self.backfill.take_turns()
             self.register.call_for_places()  # a gang that had its quota since this very plan gave places back
@@ -86,6 +89,7 @@ class QueuePlanner:
                 skipped[name] = skipped.get(name, 0) + count
         else:
             warnings.append(f"decisions did not settle within {MOST_CYCLES} cycles; the rest waits for the next plan")
+        self.state.is_restless = False
         if self.state.backfilling:
             reserved |= {entry.uid: entry for entry in self.backfill.fill(self.register.now)}
         for uid in reserved:

@@ -72,6 +72,8 @@ class QueueState:
         """What is asked for, by what queues offer."""
         self.rooms: dict[str, FreedQuota] = {}
         """By UID of the preemptor whose victims are on their way out. Changed only by the methods below."""
+        self.is_restless = False
+        """Does the plan under way go round and round? Then rooms are kept whole."""
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
@@ -230,9 +232,9 @@ class QueueState:
             self.topologies.use(room.uses, -1)
 
     def kept(self, room: FreedQuota) -> Usage:
-        """What of a room is to be kept from others: not what its victims hold yet. No gang can take that, and others of
-        the cohort need not stand still for it."""
-        if not room.victims:
+        """What of a room is to be kept from others. While victims are waited for, not what they hold yet: no gang can
+        take that, and others of the cohort need not stand still for it; unless a plan does not come to rest so."""
+        if not self.settings.patience or self.is_restless or not room.victims:
             return room.usage
         usage = dict(room.usage)
         for name, uid, _ in room.victims:
