@@ -12,7 +12,7 @@ import yaml
 
 from shoal.kube.certificates import Pair, make_authority, make_leaf
 from tests.controlplane import build
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, await_kinds
 from tests.integration.release.release import NAMESPACE, Json
 
 MODULE = "github.com/cert-manager/cert-manager"
@@ -28,7 +28,7 @@ def install_kinds(plane: ControlPlane) -> None:
         crd = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "", (folder / f"crd-{name}.yaml").read_text()))
         crd["metadata"].pop("labels")
         plane.kubectl("create", "-f", "-", stdin=json.dumps(crd))
-        plane.kubectl("wait", "crd", crd["metadata"]["name"], "--for=condition=Established", "--timeout=60s")
+    await_kinds(plane.kubectl)
 
 
 class Issuer:
