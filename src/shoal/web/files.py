@@ -1,8 +1,13 @@
-"""The page's own files, as they lie in `static`: read once, served by name, told apart by a tag of their content."""
+"""The page's own files, as they lie in `static`: read once, served by name, told apart by a tag of their content.
+
+The one script that stands in the page itself is named by its hash: it loads the page again when another file failed.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +26,13 @@ def contents() -> dict[str, tuple[bytes, str, str]]:
             data = path.read_bytes()
             found[path.name] = (data, TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
     return found
+
+
+@cache
+def inline_scripts() -> tuple[str, ...]:
+    """The scripts within the page as a Content-Security-Policy names them."""
+    found = re.findall(rb"<script>(.*?)</script>", contents()["index.html"][0], re.DOTALL)
+    return tuple(f"'sha256-{base64.b64encode(hashlib.sha256(one).digest()).decode()}'" for one in found)
 
 
 async def index(request: web.Request) -> web.Response:

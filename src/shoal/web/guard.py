@@ -10,10 +10,12 @@ from collections.abc import Collection
 
 from aiohttp import web
 
+from shoal.web.files import inline_scripts
+
 POLICY = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self'",
+        " ".join(("script-src 'self'", *inline_scripts())),
         "style-src 'self'",
         "img-src 'self'",
         "connect-src 'self'",
@@ -24,7 +26,7 @@ POLICY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""For our own pages: nothing from elsewhere, nothing inline, no text that becomes code."""
+"""For our own pages: nothing from elsewhere, nothing inline but what is ours, no text that becomes code."""
 FOREIGN = "/ray/"
 """Below it are answers of Ray's dashboards."""
 FOREIGN_POLICY = "sandbox allow-scripts allow-forms allow-downloads; frame-ancestors 'none'"

@@ -169,8 +169,8 @@ class PageServer:
         return answer
 
     async def _login(self, request: web.Request) -> web.Response:
-        code = str((await body(request)).get("code") or "")
-        session = self.sessions.enter(code)
+        told = await body(request)
+        session = self.sessions.enter(str(told.get("code") or ""), str(told.get("attempt") or ""))
         if session is None:
             return error(401, "this code was used or is too old; run: shoal open")
         response = reply({"key": session.key, "user": session.visitor.user})

@@ -22,6 +22,8 @@ from shoal.kube.clock import Clock
 
 CODE_SECONDS = 120.0
 SESSION_SECONDS = 12 * 3600.0
+AGAIN_SECONDS = 30.0
+"""Within them a login may be asked for again by the browser that did not get its answer."""
 MOST_CODES = 256
 MOST_SESSIONS = 256
 MOST_OF_ONE_USER = 16
@@ -67,31 +69,49 @@ class PageSession:
         self.watching: asyncio.Task[None] | None = None
 
 
+class Invitation:
+    """A code that was given out. Once it is used, it leads only the attempt that used it to the same session again."""
+
+    def __init__(self, visitor: Visitor, until: float) -> None:
+        self.visitor = visitor
+        self.until = until
+        self.attempt = ""
+        self.session: PageSession | None = None
+
+
 class Sessions:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._codes: dict[bytes, tuple[Visitor, float]] = {}
+        self._codes: dict[bytes, Invitation] = {}
         self._sessions: dict[bytes, PageSession] = {}
 
     def invite(self, visitor: Visitor) -> str:
         """A code that logs this visitor in, once and soon."""
         now = self._clock.monotonic()
-        late = [one for one, (_, until) in self._codes.items() if until <= now]
+        late = [one for one, invitation in self._codes.items() if invitation.until <= now]
         for one in late or [*self._codes][: len(self._codes) - MOST_CODES + 1]:
-            self._codes.pop(one)[0].gone()
+            forgotten = self._codes.pop(one)
+            if forgotten.session is None:
+                forgotten.visitor.gone()
         code = secrets.token_urlsafe(24)
-        self._codes[_digest(code)] = (visitor, now + CODE_SECONDS)
+        self._codes[_digest(code)] = Invitation(visitor, now + CODE_SECONDS)
         return code
 
-    def enter(self, code: str) -> PageSession | None:
-        """The session that a code opens; None for one that is used, late or none of ours."""
+    def enter(self, code: str, attempt: str = "") -> PageSession | None:
+        """The session that a code opens; None for one that is used, late or none of ours. An answer may be lost on its
+        way: the same attempt, a secret of the browser's own, gets the same session again for a while."""
         now = self._clock.monotonic()
-        visitor, until = self._codes.pop(_digest(code), (None, 0.0))
-        if visitor is None or until <= now:
+        invitation = self._codes.get(_digest(code))
+        if invitation is None or invitation.until <= now:
             return None
-        self._make_room(visitor.user)
-        session = PageSession(visitor, now + SESSION_SECONDS)
+        if (session := invitation.session) is not None:
+            same = attempt and hmac.compare_digest(invitation.attempt.encode(), attempt.encode())
+            return self.find(session.cookie, session.key) if same else None
+        self._make_room(invitation.visitor.user)
+        session = PageSession(invitation.visitor, now + SESSION_SECONDS)
         self._sessions[_digest(session.cookie)] = session
+        invitation.session, invitation.attempt = session, attempt
+        invitation.until = min(invitation.until, now + AGAIN_SECONDS)
         return session
 
     def find(self, cookie: str, key: str) -> PageSession | None:

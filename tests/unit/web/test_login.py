@@ -10,7 +10,7 @@ from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
 from shoal.web import PageServer, PageSettings, guard, sessions
 from shoal.web.server import COOKIE, page_url
-from shoal.web.sessions import CODE_SECONDS, MOST_OF_ONE_USER, SESSION_SECONDS, Sessions, Visitor
+from shoal.web.sessions import AGAIN_SECONDS, CODE_SECONDS, MOST_OF_ONE_USER, SESSION_SECONDS, Sessions, Visitor
 from tests.faults import proven
 from tests.unit.web.visiting import served, tab
 
@@ -34,17 +34,7 @@ async def test_a_code_logs_in_and_the_answer_has_a_cookie_that_scripts_cannot_re
 
 
 def _reused(patch: pytest.MonkeyPatch) -> None:
-    class Kept(dict):  # type: ignore[type-arg]
-        def pop(self, key: bytes, default: object = None) -> object:
-            return self.get(key, default)
-
-    real = Sessions.__init__
-
-    def init(self: Sessions, *given: object) -> None:
-        real(self, *given)  # type: ignore[arg-type]
-        self._codes = Kept()
-
-    patch.setattr(Sessions, "__init__", init)
+    patch.setattr(sessions.Invitation, "session", property(lambda self: None, lambda self, value: None), raising=False)
 
 
 @proven(without=_reused)
@@ -58,6 +48,31 @@ async def test_f320_a_code_opens_one_session_and_soon_none() -> None:
     assert found.enter(code) is None
     await clock.advance(CODE_SECONDS)
     assert found.enter(late) is None
+
+
+@proven(without=lambda patch: patch.setattr(sessions.hmac, "compare_digest", lambda one, other: True))
+async def test_f790_a_login_whose_answer_was_lost_is_asked_for_again_by_the_same_browser_alone() -> None:
+    """F790: the networks of the machine change while a browser logs in: the server has used the code, the browser never
+    reads the answer. Holds: the same attempt gets the same session for a while; another attempt with that code, or one
+    without a name, gets nothing."""
+    clock = VirtualClock()
+    found = Sessions(clock)
+    code = found.invite(visitor())
+    session = found.enter(code, "one")
+    assert session is not None
+    assert found.enter(code, "one") is session
+    assert found.enter(code, "another") is None
+    assert found.enter(code) is None
+    nameless = found.invite(visitor())
+    assert found.enter(nameless) is not None
+    assert found.enter(nameless) is None
+    await clock.advance(AGAIN_SECONDS)
+    assert found.enter(code, "one") is None
+    ended = found.invite(visitor())
+    session = found.enter(ended, "two")
+    assert session is not None
+    found.end(session)
+    assert found.enter(ended, "two") is None
 
 
 @proven(without=lambda patch: patch.setattr(sessions.hmac, "compare_digest", lambda one, other: True))

@@ -20,8 +20,9 @@ export async function loginByFragment() {
 }
 
 export async function login(code) {
-  const answer = await fetch('/login', {
-    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }),
+  const attempt = crypto.getRandomValues(new Uint32Array(8)).join('-');
+  const answer = await sent('/login', {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code, attempt }),
   });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.error);
@@ -47,9 +48,10 @@ export async function request(path, options = {}) {
   return answer;
 }
 
-// A browser gives up what is under way when the machine's networks change, which pods do all the time: reading is repeated.
+// A browser gives up what is under way when the machine's networks change, which pods do all the time: every request is
+// repeated. Each may be: a login names its attempt, the others read, or do the same when they are done twice.
 async function sent(path, options) {
-  for (let tries = options.method ? 1 : 3; ; tries -= 1) {
+  for (let tries = 3; ; tries -= 1) {
     try {
       return await fetch(path, options);
     } catch (error) {

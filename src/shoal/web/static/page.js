@@ -133,4 +133,6 @@ async function start() {
   } catch (error) { out(error.message); }
 }
 
+// All of it was loaded. A file that is missing for good does not load the page for ever: the count lasts a while.
+setTimeout(() => sessionStorage.removeItem('shoal-again'), 10000);
 start();
