@@ -2,7 +2,8 @@
 
 A key is worked on by one worker at a time; requests for a key that is waiting coalesce; one that arrives while the
 key is being worked on runs once more afterwards. An error in one key is logged, delays that key, and never ends the
-loop.
+loop. Keys that may be many and are no news of their own are set aside: they are worked on one at a time, with rests, so
+that a new key does not wait behind them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from shoal.kube.logs import key_text, working_on
 K = TypeVar("K", bound=Hashable)
 LOST_PAUSE = 1.0
 """Seconds for which a key is left alone when the lease is lost: the controller ends before."""
+LONGEST_REST = 0.1
+"""Seconds between two keys that were set aside, at most."""
 log = logging.getLogger(__name__)
 
 
@@ -39,33 +42,46 @@ class WorkQueue(Generic[K]):
         self._clock: Clock = clock or SystemClock()
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
+        self._aside: dict[K, None] = {}
+        """Keys that wait for `take_aside`, in order."""
         self._busy: set[K] = set()
         self._again: set[K] = set()
-        self._delayed: list[tuple[float, int, K]] = []
+        self._delayed: list[tuple[float, int, K, bool]] = []
         self._due: dict[K, float] = {}
         self._order = itertools.count()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._sooner = asyncio.Event()
+        self._some_aside = asyncio.Event()
 
-    def add(self, key: K, after: float = 0.0) -> None:
-        """Hand the key out after so many seconds; of several requests the earliest counts."""
+    def add(self, key: K, after: float = 0.0, *, aside: bool = False) -> None:
+        """Hand the key out after so many seconds, or set it aside then; of several requests the earliest counts."""
         if after > 0:
             now = self._clock.monotonic()
             due = now + after
             if key not in self._waiting and due < self._due.get(key, float("inf")):
                 self._due[key] = due
-                heapq.heappush(self._delayed, (due, next(self._order), key))
-                first, _, next_key = self._delayed[0]
+                heapq.heappush(self._delayed, (due, next(self._order), key, aside))
+                first, _, next_key, _ = self._delayed[0]
                 if next_key == key or first <= now:  # the latter after a lid was closed: sleeps do not count that time
                     self._sooner.set()
             return
         self._due.pop(key, None)
+        if aside:
+            self.set_aside(key)
+            return
+        self._aside.pop(key, None)
         if key in self._busy:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.append(key)
             self._wake_one()
+
+    def set_aside(self, key: K) -> None:
+        """Hand the key out by `take_aside`, unless it is asked for in the usual way before."""
+        if key not in self._waiting and key not in self._again:
+            self._aside[key] = None
+            self._some_aside.set()
 
     async def take(self) -> K:
         """The next key; call `done` with it afterwards."""
@@ -85,8 +101,20 @@ class WorkQueue(Generic[K]):
         self._busy.add(key)
         return key
 
+    async def take_aside(self) -> K:
+        """The next key that was set aside; call `done` with it afterwards. For one taker alone."""
+        while (key := next((one for one in self._aside if one not in self._busy), None)) is None:
+            self._some_aside.clear()
+            await self._some_aside.wait()
+        del self._aside[key]
+        self._due.pop(key, None)
+        self._busy.add(key)
+        return key
+
     def done(self, key: K) -> None:
         self._busy.discard(key)
+        if self._aside:
+            self._some_aside.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)
@@ -97,9 +125,9 @@ class WorkQueue(Generic[K]):
             self._sooner.clear()
             now = self._clock.monotonic()
             while self._delayed and self._delayed[0][0] <= now:
-                due, _, key = heapq.heappop(self._delayed)
+                due, _, key, aside = heapq.heappop(self._delayed)
                 if self._due.get(key) == due:
-                    self.add(key)
+                    self.add(key, aside=aside)
             while self._delayed and self._due.get(self._delayed[0][2]) != self._delayed[0][0]:
                 heapq.heappop(self._delayed)  # asked for again sooner, or handed out meanwhile
             if not self._delayed:
@@ -108,12 +136,12 @@ class WorkQueue(Generic[K]):
             await self._sleep_or_sooner(self._delayed[0][0] - now)
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self._aside)
 
     @property
     def idle(self) -> bool:
         """Nothing ready and nothing in work (delayed keys aside)."""
-        return not self._ready and not self._busy
+        return not self._ready and not self._busy and not self._aside
 
     def _wake_one(self) -> None:
         while self._takers:
@@ -159,11 +187,14 @@ class Controller(Generic[K]):
         random: Random | None = None,
         first_retry: float = 0.05,
         retry_cap: float = 60.0,
+        returns_aside: bool = False,
     ) -> None:
+        """`returns_aside`: keys whose time has come may be many at once, and are set aside then."""
         self.name = name
         self.counts = ReconcileCounts()
-        self.queue: WorkQueue[K] = WorkQueue(clock)
-        self._reconcile = reconcile
+        self._clock: Clock = clock or SystemClock()
+        self.queue: WorkQueue[K] = WorkQueue(self._clock)
+        self._reconcile, self._returns_aside = reconcile, returns_aside
         self._workers = workers
         self._needs = tuple(needs)
         self._random = random or Random()
@@ -175,6 +206,10 @@ class Controller(Generic[K]):
     def enqueue(self, key: K, after: float = 0.0) -> None:
         self.queue.add(key, after)
 
+    def set_aside(self, key: K) -> None:
+        """Work on it soon, after what is asked for by `enqueue` meanwhile."""
+        self.queue.set_aside(key)
+
     async def run(self) -> None:
         """Until cancelled; a reconcile in work is cancelled with it. Nothing starts before all it needs has synced."""
         await self._until_synced()
@@ -182,6 +217,7 @@ class Controller(Generic[K]):
             tasks.create_task(self.queue.run())
             for _ in range(self._workers):
                 tasks.create_task(self._work())
+            tasks.create_task(self._work_aside())
 
     async def until_idle(self) -> None:
         """Wait until nothing is ready or in work."""
@@ -197,22 +233,35 @@ class Controller(Generic[K]):
     async def _work(self) -> None:
         while True:
             key = await self.queue.take()
-            again: float | None = None
-            try:
-                with working_on(self.name, key), self._span(key):
-                    again = await self._reconcile(key)
-                self.counts.reconciled += 1
-                self._failures.pop(key, None)
-            except Exception as error:  # this loop owns the key: whatever went wrong, the others go on
-                with working_on(self.name, key):
-                    again = self._failed(key, error)
-            finally:
-                self.queue.done(key)
-                if again is not None:
-                    self.queue.add(key, max(again, 0.0))
-                self._tell_idle()
+            await self._work_on(key)
             if key in self._failures:
                 await self._give_way()
+
+    async def _work_aside(self) -> None:
+        """One key at a time, and after each a rest as long as it took: half of the loop at most."""
+        while True:
+            key = await self.queue.take_aside()
+            began = self._clock.monotonic()
+            await self._work_on(key)
+            end_if_cancelled()
+            await self._clock.sleep(min(self._clock.monotonic() - began, LONGEST_REST))
+
+    async def _work_on(self, key: K) -> None:
+        again: float | None = None
+        aside = self._returns_aside
+        try:
+            with working_on(self.name, key), self._span(key):
+                again = await self._reconcile(key)
+            self.counts.reconciled += 1
+            self._failures.pop(key, None)
+        except Exception as error:  # this loop owns the key: whatever went wrong, the others go on
+            with working_on(self.name, key):
+                again, aside = self._failed(key, error), False
+        finally:
+            self.queue.done(key)
+            if again is not None:
+                self.queue.add(key, max(again, 0.0), aside=aside)
+            self._tell_idle()
 
     def _span(self, key: K) -> AbstractContextManager[Any]:
         return tracing.span("reconcile", lambda: {"shoal.controller": self.name, "shoal.object": key_text(key)})

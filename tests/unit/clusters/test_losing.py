@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,15 @@ import msgspec
 import pytest
 
 from shoal.api import kinds
+from shoal.api.kind import Key
 from shoal.api.meta import Json
+from shoal.api.objects import key_of
 from shoal.controllers.appwrapper.v1beta1.elsewhere import DispatchedRun
 from shoal.controllers.multicluster import dispatcher
 from shoal.controllers.multicluster.loss import loss_policy
 from shoal.controllers.multicluster.members import Members
 from shoal.controllers.multicluster.wrappers import AppWrapperPlaces
+from shoal.kube.runtime import WorkQueue
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.appwrapper.build import dispatched
@@ -105,6 +110,47 @@ async def test_f610_a_job_of_a_queue_that_waits_is_not_started_a_second_time() -
         t.wires[home].mend()
         await t.hub.until(kinds.WORKLOAD, name_of(made), lambda one: "unknown since" not in str(one["status"]))
         assert await t.where(kinds.JOB, "train") == [home]
+
+
+def looks_at_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WorkQueue, "set_aside", lambda self, key: self.add(key))
+
+
+@proven(without=looks_at_all_at_once)
+async def test_f746_a_lost_member_does_not_keep_the_hub_from_everything_else() -> None:
+    """F746: a member falls silent while the hub follows many gangs. Holds: they are looked at one after the other, and
+    between two looks the hub does everything else; all that the member was to run is started elsewhere."""
+    async with town("a", "b", "c", hub_decides=False) as t:
+        hub = t.start_choosing_hub(msgspec.structs.replace(CHOOSING, policy="spread", lost_seconds=0.3))
+        await t.connected()
+        made = await make(t.hub, *(sent_job(f"train-{at}", 1, cpu="50m") for at in range(24)))
+        homes = [await t.hub.until(kinds.WORKLOAD, name_of(one), is_placed) for one in made]
+        unconcerned = {key_of(one) for one in homes if not is_on("a")(one)}
+        assert len(unconcerned) == 16
+        await t.settled()
+        looks, turn = Counter[int](), 0
+        reconcile = hub.queue._reconcile
+
+        async def counted(key: Key) -> float | None:
+            looks[turn] += key in unconcerned
+            return await reconcile(key)
+
+        async def turns_of_the_loop() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        hub.queue._reconcile = counted  # type: ignore[method-assign]
+        counting = t.hub.start(turns_of_the_loop())
+        t.wires["a"].cut()
+        await silent(t.hub, "a")
+        for one in made:
+            await t.hub.until(kinds.WORKLOAD, name_of(one), lambda found: is_placed(found) and not is_on("a")(found))
+        await hub.queue.until_idle()
+        counting.cancel()
+        assert sum(looks.values()) >= len(unconcerned)
+        assert max(looks.values()) == 1
 
 
 def believes_in_a_return(monkeypatch: pytest.MonkeyPatch) -> None:

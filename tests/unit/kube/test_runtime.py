@@ -54,6 +54,62 @@ async def test_one_worker_per_key_and_once_more_when_asked_meanwhile(clock: Virt
     assert sorted(finished) == ["a", "a", "b"]
 
 
+async def test_a_new_key_does_not_wait_behind_those_that_were_set_aside(clock: VirtualClock, start: Start) -> None:
+    calls: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        calls.append(key)
+        if key == "aside-3":
+            controller.enqueue("new")
+            controller.enqueue("aside-9")
+
+    controller = Controller("test", reconcile, clock=clock)
+    aside = [f"aside-{at}" for at in range(10)]
+    for key in aside:
+        controller.set_aside(key)
+    start(controller.run())
+    await controller.until_idle()
+    assert calls.index("new") == 4 and calls.index("aside-9") == 5
+    assert sorted(calls) == sorted([*aside, "new"])
+
+
+async def test_keys_set_aside_are_worked_on_one_at_a_time_with_rests(clock: VirtualClock, start: Start) -> None:
+    began: list[tuple[str, float]] = []
+
+    async def reconcile(key: str) -> None:
+        began.append((key, clock.monotonic()))
+        await clock.sleep({"short": 0.02, "long": 60.0}.get(key, 0.0))
+
+    controller = Controller("test", reconcile, clock=clock)
+    for key in ("short", "long", "last"):
+        controller.set_aside(key)
+    start(controller.run())
+    await clock.settle()
+    await clock.advance(100)
+    assert [key for key, _ in began] == ["short", "long", "last"]
+    assert [round(at, 2) for _, at in began] == [0.0, 0.04, 60.14], "as long as it took, and no longer than 0.1 s"
+
+
+async def test_a_key_set_aside_while_it_is_worked_on_is_worked_on_once_more(clock: VirtualClock, start: Start) -> None:
+    gate = asyncio.Event()
+    calls: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        calls.append(key)
+        await gate.wait()
+
+    controller = Controller("test", reconcile, clock=clock)
+    start(controller.run())
+    controller.enqueue("a")
+    await clock.settle()
+    controller.set_aside("a")
+    await clock.settle()
+    assert calls == ["a"]
+    gate.set()
+    await controller.until_idle()
+    assert calls == ["a", "a"]
+
+
 async def test_a_reconcile_may_ask_to_be_called_again(clock: VirtualClock, start: Start) -> None:
     at: list[float] = []
 

@@ -72,6 +72,7 @@ class ClusterController:
             self.clock,
             _fenced_like(client, connect),
             heard=lambda key: self.queue.enqueue(key),
+            concerned=lambda key: self.queue.set_aside(key),
             changed=lambda name: self.keeping.enqueue(name),
             placing=places.placing,
             places=places.wrappers,
@@ -86,7 +87,9 @@ class ClusterController:
             self.settings,
             self.clock,
         )
-        self.queue: Controller[Key] = Controller("clusters", self._dispatcher.reconcile, workers=16, clock=self.clock)
+        self.queue: Controller[Key] = Controller(
+            "clusters", self._dispatcher.reconcile, workers=16, clock=self.clock, returns_aside=True
+        )
         self.keeping: Controller[str] = Controller("members", self.members.reconcile, workers=4, clock=self.clock)
         self.leaving: Controller[tuple[Kind, Key]] = Controller(
             "cluster-jobs", lambda address: self._let_go(*address), workers=4, clock=self.clock
@@ -158,6 +161,8 @@ class ClusterController:
 
     def _cluster_changed(self, change: Change) -> None:
         self.keeping.enqueue(change.key.name)
+        if change.old is not None and change.new is not None and _for_gangs(change.old) == _for_gangs(change.new):
+            return
         self._placing.room_changed(change.key.name)
         self._checks_changed(map(key_of, self.hub.checks.list()))
         if change.old is not None and change.new is not None and _orders(change.old) != _orders(change.new):
@@ -165,7 +170,7 @@ class ClusterController:
         if change.old is not None and change.new is not None and _active(change.old) != _active(change.new):
             for cluster in self.clusters.list():  # one that is lost or back moves the clocks of all
                 for workload in self.hub.workloads.by_index("on", cluster["metadata"]["name"]):
-                    self.queue.enqueue(key_of(workload))
+                    self.queue.set_aside(key_of(workload))
 
     def _config_changed(self, change: Change) -> None:
         self._checks_changed(map(key_of, self.hub.checks.list()))
@@ -180,7 +185,7 @@ class ClusterController:
         for check in checks:
             self.checks.enqueue(check)
             for workload in self.hub.workloads.by_index("check", check.name):
-                self.queue.enqueue(key_of(workload))
+                self.queue.set_aside(key_of(workload))
 
     # --- jobs that are deleted
 
@@ -231,6 +236,15 @@ def _identity(cluster: Json) -> tuple[str, ...]:
 
 def _active(cluster: Json | None) -> bool:
     return cluster is not None and Draft(cluster, 0).is_true("Active")
+
+
+def _for_gangs(cluster: Json) -> Json:
+    """Without what the hub notes there for itself."""
+    metadata = cluster["metadata"]
+    notes = (words.REMOVALS, words.KINDS)
+    said = {name: text for name, text in (metadata.get("annotations") or {}).items() if name not in notes}
+    shown = {name: value for name, value in metadata.items() if name not in ("resourceVersion", "managedFields")}
+    return {**cluster, "metadata": {**shown, "annotations": said}}
 
 
 def _orders(cluster: Json) -> tuple[str, ...]:

@@ -74,15 +74,18 @@ class Members:
         clock: Clock,
         connect: Connect,
         heard: Callable[[Key], None],
+        concerned: Callable[[Key], None],
         changed: Callable[[str], None],
         placing: ClusterPlacing,
         places: AppWrapperPlaces,
     ) -> None:
+        """`heard(workload)`: something of it changed in a cluster. `concerned(workload)`: what it depends on did."""
         self.origin = settings.origin
         self.hub_identity = ""
         self._hub, self._clusters, self._writer = hub, clusters, writer
         self._settings, self._clock, self._connect = settings, clock, connect
-        self._heard, self._changed, self._placing, self._places = heard, changed, placing, places
+        self._heard, self._concerned, self._changed = heard, concerned, changed
+        self._placing, self._places = placing, places
         self.fences = Fences(settings, clock, self.may_write, placing.room_changed)
         self._held: dict[str, _Held] = {}
         self._was_usable: dict[str, bool] = {}
@@ -455,7 +458,7 @@ class Members:
             if name in (self._hub.clusters_of(check["metadata"]["name"]) or ()):
                 keys |= {key_of(one) for one in self._hub.workloads.by_index("check", check["metadata"]["name"])}
         for key in keys:
-            self._heard(key)
+            self._concerned(key)
         self._placing.member_changed(name)
         self._places.member_changed(name)
 

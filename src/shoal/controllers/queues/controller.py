@@ -607,12 +607,12 @@ class QueueController:
             for key in self._unsettled.next_look(self.caches.workloads):
                 workload = self.caches.workloads.get(key)
                 if workload is not None and self._may_be_stuck(workload):
-                    self.queue.enqueue(key)
+                    self.queue.set_aside(key)
             for kind, cache in self.caches.jobs.items():
                 for job in cache.list():
                     key = workload_key(BY_KIND[kind], job)
                     if self.caches.job_of(key) is not None and self.caches.workloads.get(key) is None:
-                        self.queue.enqueue(key)
+                        self.queue.set_aside(key)
             for uid in self._destinations.line.refresh() if self._destinations is not None else ():
                 self._update_again(uid)
             self.planning.plan_again()
