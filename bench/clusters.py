@@ -15,7 +15,8 @@ holds ten, run to their end, each as long as the hub takes to notice. `isolation
 swallows packets, in turns, and how much longer the others' gangs take with it.
 It needs the packages of requirements.txt, this repository's `bench`, `src` and `tests`, and nothing from outside.
 Prints one JSON line per run: gangs a second, submit to released, requests per gang on the hub and on all members
-together, CPU seconds per gang or start and resident memory.
+together, CPU seconds per gang or start and resident memory. `…_cpu_ms`: from submit to released by the CPU time of the
+process, in which hub and members are, so that other programs of the machine do not count.
 """
 
 from __future__ import annotations
@@ -75,17 +76,20 @@ async def rush(one: World, count: int, rate: float) -> dict[str, Any]:
     one.expect(len(one.released) + count)
     one.forget_requests()
     submitted: dict[str, float] = {}
+    submitted_cpu: dict[str, float] = {}
     cpu, began = time.process_time(), time.monotonic()
     for at in range(count):
         job = queued_job(at, one.queues)
         if rate:
             await asyncio.sleep(max(0.0, began + at / rate - time.monotonic()))
         submitted[job["metadata"]["name"]] = time.monotonic()
+        submitted_cpu[job["metadata"]["name"]] = time.process_time()
         await one.hub.create(kinds.JOB, job)
     async with asyncio.timeout(LIMIT + SLOWEST * count):
         await one.all_released.wait()
     lasted, used = time.monotonic() - began, time.process_time() - cpu
     waits = sorted(one.released[name] - at for name, at in submitted.items() if name not in one.swallowed)
+    busy = sorted(one.released_cpu[name] - at for name, at in submitted_cpu.items() if name not in one.swallowed)
     there = one.member_requests()
     return {
         "members": len(one.members),
@@ -93,6 +97,7 @@ async def rush(one: World, count: int, rate: float) -> dict[str, Any]:
         "gangs_per_second": round(count / lasted, 1),
         "released_p50_ms": round(waits[len(waits) // 2] * 1000),
         "released_p99_ms": round(waits[int(len(waits) * 0.99)] * 1000),
+        "released_p99_cpu_ms": round(busy[int(len(busy) * 0.99)] * 1000),
         "hub_writes_per_gang": round(one.hub_way.requests["writes"] / count, 2),
         "hub_reads_per_gang": round(one.hub_way.requests["reads"] / count, 2),
         "member_writes_per_gang": round(there["writes"] / count, 2),
@@ -186,11 +191,13 @@ async def to_the_end(members: int, count: int, kind: str, shapes: int) -> None:
 def isolate(members: int, count: int, rate: float, rounds: int) -> None:
     """In turns, so that what else the machine does falls on both alike."""
     found: dict[bool, list[int]] = {False: [], True: []}
+    busy: dict[bool, list[int]] = {False: [], True: []}
     for at in range(rounds):
         for silent in (False, True) if at % 2 == 0 else (True, False):
             words = ["run", "--members", members, "--count", count, "--rate", rate, *(["--silent"] if silent else [])]
             made = json.loads(again(*words))
             found[silent].append(made["released_p99_ms"])
+            busy[silent].append(made["released_p99_cpu_ms"])
     ratios = sorted(with_it / without for without, with_it in zip(found[False], found[True], strict=True))
     print(
         json.dumps(
@@ -202,6 +209,9 @@ def isolate(members: int, count: int, rate: float, rounds: int) -> None:
                 "p99_ms_with_a_silent_member": found[True],
                 "median_ratio": round(ratios[len(ratios) // 2], 3),
                 "ratio_of_medians": round(median(found[True]) / median(found[False]), 3),
+                "p99_cpu_ms_without": busy[False],
+                "p99_cpu_ms_with_a_silent_member": busy[True],
+                "ratio_of_cpu_medians": round(median(busy[True]) / median(busy[False]), 3),
             }
         )
     )

@@ -154,6 +154,8 @@ class World:
         self.hub_way = Counting(hub.server.transport())
         self.ways = {name: Counting(one.server.transport()) for name, one in members.items()}
         self.released: dict[str, float] = {}
+        self.released_cpu: dict[str, float] = {}
+        """The same by the CPU time of this process, which other programs of the machine do not change."""
         self.where: dict[str, str] = {}
         self.starts: Counter[str] = Counter()
         self._workloads: dict[str, str] = {}
@@ -214,6 +216,7 @@ class World:
             if metadata["name"] not in self.released:
                 self.starts[at] += 1
             self.released.setdefault(metadata["name"], time.monotonic())
+            self.released_cpu.setdefault(metadata["name"], time.process_time())
             self._judge()
 
     def _note_offer(self, event: Any) -> None:

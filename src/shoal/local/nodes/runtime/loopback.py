@@ -106,7 +106,7 @@ def map_ports(
             plan.env["PATH"] = f"{programs}:{plan.env['PATH']}"
             needed.append((pod / "bin", programs, True))
     if image.family in ("ray", "shell"):
-        plan.env["PYTHONPATH"] = ":".join(filter(None, (raysite.DIRECTORY, plan.env.get("PYTHONPATH", ""))))
+        raysite.put_first(plan.env)
         machines = (port["hostPort"] for port in container.get("ports") or () if port.get("hostPort"))
         plan.env["SHOAL_HOST_PORTS"] = ",".join(map(str, machines))  # where only one pod can have it
     if sandbox.roots:

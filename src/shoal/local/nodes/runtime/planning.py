@@ -21,6 +21,7 @@ from shoal.local.nodes.runtime.environment import command_line, expand, secret_d
 from shoal.local.nodes.runtime.host import PodHost
 from shoal.local.nodes.runtime.process import ContainerProcess, RunPlan
 from shoal.local.nodes.runtime.sources import ConfigError, Sources
+from shoal.local.nodes.runtime.token_hint import add_hint
 from shoal.local.nodes.runtime.volumes import Volumes
 from shoal.local.nodes.sandbox import SandboxAddress, outside
 
@@ -48,6 +49,8 @@ async def plan(
     environment = await variables(pod, container, base, host.sources)
     if given is None:
         environment.update(seen)  # a manifest that names devices gets none by that
+    if image.family == "ray":
+        add_hint(environment, pod, container)
     argv = own_stand_in(command_line(container, image.command, environment), image, container)
     if not argv:
         raise ConfigError(f"container {container['name']} has no command and image {image.name} brings none")

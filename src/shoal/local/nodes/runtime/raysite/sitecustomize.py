@@ -5,7 +5,8 @@ autoscaler reads the account's token at a path that it has built in. Nothing is 
 mount paths are replaced by what is behind them: in the text of shell commands, and where Python opens, makes or looks
 for a file. In the mounts sandbox, too, pods share the machine's network: what Python binds on all addresses (Serve's
 port 8000) is bound on the pod's own, so that two clusters can both have it, and is still found at localhost from within
-the pod. Python imports this by its name at every start; it must stay small, work on any Python, and never fail. Another
+the pod. Where the pod's Ray cluster has a token, Ray's server of `ray://` says what is missing (`ray_hint`). Python
+imports this by its name at every start; it must stay small, work on any Python, and never fail. Another
 `sitecustomize` further along the path is still run.
 """
 
@@ -158,6 +159,15 @@ def _install(paths: list[tuple[str, str]]) -> None:
     subprocess.Popen.__init__ = start  # type: ignore[method-assign]  # this is what the module is for
 
 
+def _runs(module: str) -> bool:
+    """Is this process to run this module? Its arguments are not in `sys.argv` yet."""
+    try:
+        with open("/proc/self/cmdline", encoding="utf-8", errors="replace") as words:
+            return module in words.read().split("\0")
+    except OSError:
+        return False
+
+
 def _run_the_next() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     for directory in sys.path:
@@ -179,4 +189,8 @@ if __name__ == "sitecustomize":
     if os.environ.get("SHOAL_POD_IP") and os.environ.get("SHOAL_POD_DIR"):
         _shared = tuple(int(one) for one in os.environ.get("SHOAL_HOST_PORTS", "").split(",") if one.isdigit())
         _serve_at(LocalServers(os.environ["SHOAL_POD_IP"], os.environ["SHOAL_POD_DIR"], _shared))
+    if os.environ.get("SHOAL_TOKEN_HINT") and _runs("ray.util.client.server"):
+        import ray_hint  # type: ignore[import-not-found]  # beside this file, whose directory is on the path
+
+        ray_hint.install(os.environ["SHOAL_TOKEN_HINT"])
     _run_the_next()
