@@ -382,12 +382,12 @@ class Cycle:
         front = next(state.waiting.members(gang_class), None) if gang_class.reason == "quota" else None
         if front is not None and state.index_by_quota(gang_class, state.by_uid(front)):
             state.watchers.pop(gang_class, None)
-            state.waiting.set_inadmissible(gang_class)
+            state.set_inadmissible(gang_class)
             return
         gang_class.watches = state.watch(gang_class)
         if gang_class.watches:
             state.watchers[gang_class] = None
-        state.waiting.set_inadmissible(gang_class)
+        state.set_inadmissible(gang_class)
 
     # Gangs of which nothing was said yet
 

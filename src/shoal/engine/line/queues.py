@@ -100,9 +100,7 @@ class Queues:
             gang = state.gangs.get(reserve.gang)
             if gang is not None:
                 given = {"state": "reserved", "assignment": reserve.assignment, "stopping_for": ""}
-                placed = self.in_line(msgspec.structs.replace(gang, **given))
-                state.vouch(placed, gang)
-                state.put(placed)
+                state.put(self.in_line(msgspec.structs.replace(gang, **given)), bound=True)
         for evict in decisions.evicted:
             gang = state.gangs.get(evict.gang)
             if gang is not None and gang.state in HOLDS:

@@ -233,7 +233,9 @@ class LineState:
 
     # Gangs
 
-    def put(self, gang: Gang) -> None:
+    def put(self, gang: Gang, *, bound: bool = False) -> None:
+        """`bound`: its pods are those of before, bound to flavors and places: nothing that could be wrong with them is
+        new."""
         known = self.gangs.get(gang.key)
         if known == gang:
             return
@@ -246,6 +248,8 @@ class LineState:
             self.warnings[f"UID/{gang.uid}"] = f"{gang.key} has the UID of {twin}, which does not count any more"
         if known is not None:
             self._uncount(known)
+            if bound and known.problem == gang.problem:
+                self._checked[gang.uid] = (gang.pod_sets, gang.problem, self._problem_of(known))
             if gang.uid == self.reservation and known.pod_sets != gang.pod_sets:
                 self.reserved_room = None  # it was for what the gang asked for before
             if self.yielding and _asks_otherwise(known, gang):
@@ -286,12 +290,6 @@ class LineState:
         problem = gang_problem(gang)
         self._checked[gang.uid] = (gang.pod_sets, gang.problem, problem)
         return problem
-
-    def vouch(self, gang: Gang, before: Gang) -> None:
-        """Its pods are those of before, bound to flavors and places: nothing that could be wrong with them is new."""
-        known = self._checked.get(before.uid)
-        if known is not None and known[0] is before.pod_sets and known[1] == gang.problem:
-            self._checked[gang.uid] = (gang.pod_sets, gang.problem, known[2])
 
     def drop(self, gang: Gang) -> None:
         self.surplus.forget(gang.uid)
@@ -455,15 +453,25 @@ class LineState:
         elif self.yielding and self.waiting.is_first(gang.uid):
             self.waiting.reconsider(gang_class)  # what bars those behind it need not bar it
         self.quota_index.renew(gang_class)
+        if not all(shape.hosts for shape, _ in signature.shapes):
+            self._keep_rows(gang_class)
+
+    def _keep_rows(self, gang_class: GangClass) -> None:
+        """Have rows for its shapes in the room for as long as any gang of it waits. A gang that has its hosts starts at
+        once most often: those of its class are made when it does not."""
         if gang_class not in self._rows:
-            room = self.ledger.room
+            room, signature = self.ledger.room, gang_class.signature
             pairs = []
-            for pod_set in gang.pod_sets if gang.supply == "fit" else ():
-                row = room.row(shape_of(pod_set, gang.node_selector))
+            for shape, count in signature.shapes if signature.supply == "fit" else ():
+                row = room.row(shape)
                 room.pin(row)
-                pairs.append((row, pod_set.count))
+                pairs.append((row, count))
                 self.classes_of_row.setdefault(row, {})[gang_class] = None
             self._rows[gang_class] = tuple(pairs)
+
+    def set_inadmissible(self, gang_class: GangClass) -> None:
+        self._keep_rows(gang_class)
+        self.waiting.set_inadmissible(gang_class)
 
     def _leave_queue(self, uid: str) -> None:
         emptied = self.waiting.remove(uid)
@@ -472,7 +480,7 @@ class LineState:
             return
         self.watchers.pop(emptied, None)
         self.quota_index.drop(emptied)
-        for row, _ in self._rows.pop(emptied):
+        for row, _ in self._rows.pop(emptied, ()):
             self.ledger.room.unpin(row)
             classes = self.classes_of_row.get(row, {})
             classes.pop(emptied, None)

@@ -16,12 +16,11 @@ import numpy as np
 from shoal.engine.model import Amounts, Gang, PodSet, PodSetAssignment, Shortfall
 from shoal.engine.nodes.affinity import Company, Guests, company_of, holds_in_any_order
 from shoal.engine.nodes.labels import Mask
+from shoal.engine.nodes.named import TOO_MUCH, place_on_hosts
 from shoal.engine.nodes.room import Ints, Room
 from shoal.engine.nodes.shape import Shape, shape_of
 from shoal.engine.nodes.shortfall import shortfalls, unschedulable
-from shoal.engine.nodes.slot import LARGEST
 
-TOO_MUCH = LARGEST + 1  # more than any node can have
 _WASTE_ORDERS = 3
 _ORDERS = 6  # how many orders of pod sets are tried before a gang is called unfitting
 
@@ -78,6 +77,9 @@ def place(gang: Gang, room: Room, *, say_why: bool = True) -> Placement | tuple[
     Fullest-first keeps whole nodes, and whole GPU nodes above all, free for the next large gang. All or nothing. If not
     `say_why`, a refusal is empty: the reasons cost more than the verdict.
     """
+    named = place_on_hosts(gang, room)
+    if named is not None:
+        return Placement(named)
     parts = parts_of(gang, room)
     if not parts:
         return Placement(())

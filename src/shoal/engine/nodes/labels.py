@@ -5,7 +5,7 @@ Owned by the room. Only label keys that a pod asked about have a column. It know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from shoal.engine.nodes.slot import Slot
 Mask = NDArray[np.bool_]
 _FEW = 16
 """Host names up to which nodes are looked at one by one."""
+NO_NODES: frozenset[int] = frozenset()
 
 
 class Labels:
@@ -30,6 +31,8 @@ class Labels:
         self._standings: dict[object, int] = {}
         self._examples: list[NodeFact] = []
         """By that number: a node that stands so."""
+        self._hosts: dict[int, set[int]] = {}
+        """Of the column of host names, once there is one: by the number of a name the nodes that have it."""
 
     def eligible(self, shape: Shape, slots: Sequence[Slot], alive: Mask) -> Mask:
         """Which nodes such pods could ever run on, were they empty. Room and ports are not looked at."""
@@ -62,10 +65,15 @@ class Labels:
     def _named(self, shape: Shape, slots: Sequence[Slot]) -> list[int] | None:
         """The nodes that such pods ask for by host name, where these are few."""
         hosts = shape.hosts
-        if hosts is None or len(hosts) > _FEW:
-            return None
-        ids, values = self.column(HOSTNAME, slots)
-        return [index for host in hosts if host in values for index in np.flatnonzero(ids == values[host]).tolist()]
+        return None if hosts is None or len(hosts) > _FEW else self.of_hosts(hosts, slots)
+
+    def of_hosts(self, hosts: Iterable[str], slots: Sequence[Slot]) -> list[int]:
+        """The nodes that have one of these host names, in order."""
+        _, values = self.column(HOSTNAME, slots)
+        found: set[int] = set()
+        for host in hosts:
+            found |= self._hosts.get(values.get(host, -1), NO_NODES)
+        return sorted(found)
 
     def _satisfies(self, requirement: Requirement, slots: Sequence[Slot]) -> Mask:
         ids, values = self.column(requirement.key, slots)
@@ -106,7 +114,12 @@ class Labels:
     def _write(self, slot: Slot, key: str) -> None:
         ids, values = self._columns[key]
         value = None if slot.fact is None else slot.fact.labels.get(key)
-        ids[slot.index] = -1 if value is None else values.setdefault(value, len(values))
+        number = -1 if value is None else values.setdefault(value, len(values))
+        if key == HOSTNAME:
+            self._hosts.get(int(ids[slot.index]), set()).discard(slot.index)
+            if number >= 0:
+                self._hosts.setdefault(number, set()).add(slot.index)
+        ids[slot.index] = number
 
     def widen(self, width: int) -> None:
         self._width = width

@@ -379,6 +379,10 @@ class Room:
         """A label key as numbers: per node the id of its value (-1: absent), and the ids by value."""
         return self._labels.column(key, self.slots)
 
+    def of_hosts(self, hosts: Iterable[str]) -> list[Slot]:
+        """The nodes that have one of these host names."""
+        return [self.slots[index] for index in self._labels.of_hosts(hosts, self.slots)]
+
     # Nodes that are only thought of
 
     @contextmanager

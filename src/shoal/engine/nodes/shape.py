@@ -27,8 +27,10 @@ class Shape(msgspec.Struct, frozen=True):
     @property
     def hosts(self) -> list[str] | None:
         """The host names that every node term asks for, as gangs with places in a topology do; None: any may do."""
+        if not self.node_terms:
+            return None
         found: list[str] = []
-        for term in self.node_terms or (NodeTerm(),):
+        for term in self.node_terms:
             named = next((one for one in term.labels if one.key == HOSTNAME and one.operator == "In"), None)
             if named is None:
                 return None

@@ -9,24 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from shoal.engine.kueue.topology import PodsToPlace
 from shoal.engine.kueue.topology.ledger import TopologyLedger
-from shoal.engine.kueue.topology.room import PodKind, room_of
+from shoal.engine.kueue.topology.room import PlaceRoom, PodKind, room_of
 from shoal.engine.model import Toleration
 
 
-class Way(msgspec.Struct, frozen=True):
+class Way:
     """Places for one pod set on one flavor."""
 
-    flavor: str
-    kind: PodKind
-    pods: PodsToPlace
-    tolerations: tuple[Toleration, ...]
-    level: int
-    one_domain: bool
-    count: int
+    __slots__ = ("_known", "count", "flavor", "kind", "level", "one_domain", "pods", "tolerations")
+
+    def __init__(
+        self, flavor: str, kind: PodKind, pods: PodsToPlace, tolerations: tuple[Toleration, ...], level: int, *,
+        one_domain: bool, count: int,
+    ) -> None:  # fmt: skip
+        self.flavor = flavor
+        self.kind = kind
+        self.pods = pods
+        self.tolerations = tolerations
+        self.level = level
+        self.one_domain = one_domain
+        self.count = count
+        self._known: tuple[PlaceRoom, int, int] | None = None
+        """Its number in the room that was last asked, and what that had forgotten by then."""
+
+    def has_room(self, ledger: TopologyLedger) -> bool:
+        tree = ledger.tree(self.flavor)
+        if tree is None:
+            return True
+        room, known = room_of(tree), self._known
+        if known is None or known[0] is not room or known[1] != room.forgotten:
+            row = room.row(self.kind, self.pods, self.tolerations)
+            known = self._known = (room, room.forgotten, row)
+        return room.most(known[2], self.level, one=self.one_domain) >= self.count
 
 
 class PlaceNeed:
@@ -43,18 +59,9 @@ class PlaceNeed:
     def may_be_met(self, ledger: TopologyLedger) -> bool:
         """The same for all gangs of the shape, and worked out once for as long as nothing changes."""
         if self._turn != ledger.turn:
-            self._known = all(any(_has_room(way, ledger) for way in ways) for ways in self.ways)
+            self._known = all(any(way.has_room(ledger) for way in ways) for ways in self.ways)
             self._turn = ledger.turn
         return self._known
-
-
-def _has_room(way: Way, ledger: TopologyLedger) -> bool:
-    tree = ledger.tree(way.flavor)
-    if tree is None:
-        return True
-    room = room_of(tree)
-    row = room.row(way.kind, way.pods, way.tolerations)
-    return room.most(row, way.level, one=way.one_domain) >= way.count
 
 
 class LackingPlaces:

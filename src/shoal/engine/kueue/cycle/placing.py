@@ -29,6 +29,8 @@ from shoal.errors import BadInput
 
 Wanted = dict[str, list[PodsToPlace]]
 """By flavor: the pod sets that need places there."""
+MOST_KNOWN = 4_096
+"""Answers that are kept."""
 
 
 def topologies_matter(member: QueueMember, record: QueueRecord, settings: KueueSettings) -> bool:
@@ -130,8 +132,7 @@ class PlacingStep:
         explicit = demand.wish.is_explicit
         if not demand.least or not (explicit or self.only_topologies):
             return ()
-        pod_set = next(one for one in self.member.gang.pod_sets if one.name == demand.name)
-        pods = pods_to_place(pod_set, demand.least, pod_set.requests, implied=not explicit)
+        pods = self._pods(demand.name, demand.least, implied=not explicit)
         found = []
         for name in self.record.flavors:
             flavor, tree = self.topologies.flavor(name), self.topologies.tree(name)
@@ -143,7 +144,7 @@ class PlacingStep:
             except BadInput:
                 return None
             found.append(Way(name, kind_of(pods, flavor.tolerations), pods, flavor.tolerations, grain.level,
-                             grain.required, demand.least))  # fmt: skip
+                             one_domain=grain.required, count=demand.least))  # fmt: skip
         return tuple(found) or None
 
     def judged(self, found: Assignment) -> Assignment:
@@ -209,7 +210,24 @@ class PlacingStep:
         return (lambda: not any(one.failure for one in self.places(wanted).values())) if wanted else None
 
     def places(self, wanted: Wanted, *, empty: bool = False) -> dict[str, PlaceOutcome]:
-        """Places on every flavor; flavors that share nodes do not take the same room."""
+        """Places on every flavor; flavors that share nodes do not take the same room. Gangs of one shape find the same
+        for as long as nothing changes: it is worked out once, and not to be changed by the caller."""
+        if self.repair is not None:
+            return self._sought(wanted, empty)
+        known, key = self.topologies.known, self._asked(wanted, empty)
+        if key not in known:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            known[key] = self._sought(wanted, empty)
+        return known[key]
+
+    def _asked(self, wanted: Wanted, empty: bool) -> object:
+        """Equal as long as the answer is."""
+        turn = self.topologies.idle_turn if empty else self.topologies.turn
+        pods = [(flavor, one.name, one.count, one.implied) for flavor in sorted(wanted) for one in wanted[flavor]]
+        return (self.member.shape, empty, turn, *pods)
+
+    def _sought(self, wanted: Wanted, empty: bool) -> dict[str, PlaceOutcome]:
         found: dict[str, PlaceOutcome] = {}
         assumed: Assumed = {}
         for flavor in sorted(wanted):
@@ -236,7 +254,6 @@ class PlacingStep:
     def _wanted(self, parts: list[PodSetChoice]) -> Wanted:
         """Which pods need places on which flavor; what is wrong is noted with the pod set."""
         wanted: Wanted = {}
-        pod_sets = {pod_set.name: pod_set for pod_set in self.member.gang.pod_sets}
         wishes = {demand.name: demand.wish for demand in self.member.demands}
         implied = self.only_topologies
         for part in parts:
@@ -245,11 +262,18 @@ class PlacingStep:
                 continue
             flavor = self._flavor_of(part)
             if flavor:
-                pods = pods_to_place(
-                    pod_sets[part.name], part.count, pod_sets[part.name].requests, implied=not explicit
-                )
-                wanted.setdefault(flavor, []).append(pods)
+                wanted.setdefault(flavor, []).append(self._pods(part.name, part.count, implied=not explicit))
         return wanted
+
+    def _pods(self, name: str, count: int, *, implied: bool) -> PodsToPlace:
+        """The very same for all gangs of the shape."""
+        known, key = self.topologies.pods, (self.member.shape, name, count, implied)
+        if key not in known:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            pod_set = next(one for one in self.member.gang.pod_sets if one.name == name)
+            known[key] = pods_to_place(pod_set, count, pod_set.requests, implied=implied)
+        return known[key]
 
     def _is_settled(self, part: PodSetChoice) -> bool:
         """It has its places from before, and none of its nodes failed."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +20,10 @@ from shoal.engine.kueue.topology.assignment import Values, add_usage
 from shoal.engine.kueue.topology.spots import fitting
 from shoal.engine.kueue.topology.tree import TopologyTree, belongs
 from shoal.engine.model import Amounts, NodeFact, PodFact, TopologyPlacement
+
+if TYPE_CHECKING:
+    from shoal.engine.kueue.topology.place import PlaceOutcome
+    from shoal.engine.kueue.topology.request import PodsToPlace
 
 
 class TopologyUse(msgspec.Struct, frozen=True):
@@ -49,8 +55,16 @@ class TopologyLedger:
         """Those of them that have one which is known."""
         self._since: list[tuple[Uses, int]] | None = None
         """What was placed since the mark; None: there is none."""
+        self._marked = 0
+        self._turns = count(1)
         self.turn = 0
-        """Grows when anything changes that is free, or may be."""
+        """Another one whenever anything changes that is free, or may be."""
+        self.idle_turn = 0
+        """The same, whatever placed gangs use."""
+        self.known: dict[object, dict[str, PlaceOutcome]] = {}
+        """Places that were found, or why there are none; by what was asked for, and the turn."""
+        self.pods: dict[tuple[str, str, int, bool], PodsToPlace] = {}
+        """By shape, pod set, count and whether its wish is implied: pods of gangs that were asked for."""
         self.version = 0
         """Grows when nodes or topologies change: gangs without places may have some now."""
 
@@ -97,7 +111,7 @@ class TopologyLedger:
         return pod is not None and bool(self.topologies)
 
     def _take(self, pod: PodFact, sign: int) -> None:
-        self.turn += 1
+        self._turn()
         if self._taken is not None:
             add_usage(self._taken.setdefault(pod.node, {}), pod.requests, sign)
             for tree in self._trees.values():
@@ -111,7 +125,7 @@ class TopologyLedger:
             self.update_pod(pod)
 
     def flavors_changed(self) -> None:
-        self.turn += 1
+        self._turn()
         self._trees.clear()
         self.flavors = frozenset([name for name, fact in self._flavors.items() if fact.topology])
         self._topologies_changed()
@@ -124,8 +138,11 @@ class TopologyLedger:
         if news:
             self._trees.clear()
             self.version += 1
-            self.turn += 1
+            self._turn()
         return news and bool(self.topologies)
+
+    def _turn(self) -> None:
+        self.turn = self.idle_turn = next(self._turns)
 
     # Places.
 
@@ -133,7 +150,7 @@ class TopologyLedger:
         """Pods are placed (with -1: no longer are)."""
         if not uses:
             return
-        self.turn += 1
+        self.turn = next(self._turns)
         if self._since is not None:
             self._since.append((uses, sign))
         for use in uses:
@@ -147,7 +164,7 @@ class TopologyLedger:
 
     def mark(self) -> None:
         """Remember what is placed from now on."""
-        self._since = []
+        self._since, self._marked = [], self.turn
 
     def unmark(self) -> None:
         self._since = None
@@ -160,15 +177,16 @@ class TopologyLedger:
     @contextmanager
     def as_marked(self) -> Iterator[None]:
         """Places as they were at the mark."""
-        since, self._since = self._since or [], None
+        since, turn, self._since = self._since or [], self.turn, None
         for uses, sign in reversed(since):
             self.use(uses, -sign)
+        self.turn = self._marked
         try:
             yield
         finally:
             for uses, sign in since:
                 self.use(uses, sign)
-            self._since = since
+            self._since, self.turn = since, turn
 
     def tree(self, flavor: str) -> TopologyTree | None:
         """The domains of a flavor; None where it has no topology, or one that is not known."""

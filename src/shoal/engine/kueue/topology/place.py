@@ -13,13 +13,14 @@ import msgspec
 from shoal.engine.kueue.topology.assignment import Values, add_usage
 from shoal.engine.kueue.topology.balanced import balance
 from shoal.engine.kueue.topology.choose import PlaceSearch, choose, misfit
+from shoal.engine.kueue.topology.one_domain import asks_for_one_domain, in_one_domain
 from shoal.engine.kueue.topology.replace import merged, replacement
 from shoal.engine.kueue.topology.request import Grain, PodsToPlace, grain_of
 from shoal.engine.kueue.topology.room import kind_of, room_of
 from shoal.engine.kueue.topology.settings import DEFAULT_TOPOLOGY, TopologySettings
 from shoal.engine.kueue.topology.spots import NodeFilter, Preferences, RoomCount, Spot
 from shoal.engine.kueue.topology.spread import spread
-from shoal.engine.kueue.topology.tree import TopologyTree
+from shoal.engine.kueue.topology.tree import Domain, TopologyTree
 from shoal.engine.kueue.topology.view import RoomView, choose_in
 from shoal.engine.model import Amounts, DomainShare, Toleration, TopologyPlacement
 from shoal.errors import BadInput
@@ -151,6 +152,10 @@ class Placer:
             return grain
         try:
             only_room = not within and pods.count >= grain.slice_size and self._is_plain(grain)
+            if only_room and leader is None and asks_for_one_domain(grain, len(self.tree.levels) - 1):
+                found = self._in_one_domain(pods, grain)
+                if found is not None:
+                    return {pods.name: found}
             search, chosen, evenly = (
                 self._by_arrays(pods, leader, grain) if only_room else self._by_spots(pods, leader, grain, within)
             )
@@ -161,10 +166,16 @@ class Placer:
         lowest = spread(search, *chosen, balanced=evenly)
         if lowest is None:
             return misfit(search, grain.level, 0)
-        found = {pods.name: self._placement((spot, spot.pods) for spot in lowest)}
+        placed = {pods.name: self._placement((spot.domain, spot.pods) for spot in lowest)}
         if leader is not None:
-            found[leader.name] = self._placement((spot, spot.leaders) for spot in lowest)
-        return found
+            placed[leader.name] = self._placement((spot.domain, spot.leaders) for spot in lowest)
+        return placed
+
+    def _in_one_domain(self, pods: PodsToPlace, grain: Grain) -> TopologyPlacement | None:
+        room = room_of(self.tree)
+        row = room.row(kind_of(pods, self.tolerations), pods, self.tolerations)
+        found = in_one_domain(room, row, grain.level, pods.count, pods.requests, self.assumed, empty=self.empty)
+        return None if found is None else self._placement(found)
 
     def _is_plain(self, grain: Grain) -> bool:
         """Does nothing but room count, in one size of slices?"""
@@ -205,9 +216,9 @@ class Placer:
     def _is_balanced(self, grain: Grain) -> bool:
         return self.settings.balanced and not grain.required and not grain.unconstrained
 
-    def _placement(self, shares: Iterable[tuple[Spot, int]]) -> TopologyPlacement:
-        used = sorted((spot.domain.values, count) for spot, count in shares if count > 0)
-        domains = tuple(DomainShare(self.tree.key_of(values), count) for values, count in used)
+    def _placement(self, shares: Iterable[tuple[Domain, int]]) -> TopologyPlacement:
+        used = sorted([(domain.values, count) for domain, count in shares if count > 0])
+        domains = tuple([DomainShare(self.tree.key_of(values), count) for values, count in used])
         return TopologyPlacement(self.tree.stored_levels, domains)
 
 

@@ -41,8 +41,24 @@ class PodKind(NamedTuple):
     tolerations: tuple[Toleration, ...]
 
 
+_MOST_KNOWN = 4_096
+_known: dict[int, tuple[PodsToPlace, tuple[Toleration, ...], PodKind]] = {}
+"""By identity: gangs of one shape ask with the very same pods, again and again."""
+
+
 def kind_of(pods: PodsToPlace, tolerations: tuple[Toleration, ...]) -> PodKind:
     """`tolerations`: of the flavor, beside those of the pods."""
+    known = _known.get(id(pods))
+    if known is not None and known[0] is pods and known[1] is tolerations:
+        return known[2]
+    found = _kind_of(pods, tolerations)
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    _known[id(pods)] = (pods, tolerations, found)
+    return found
+
+
+def _kind_of(pods: PodsToPlace, tolerations: tuple[Toleration, ...]) -> PodKind:
     selector, affinity = pods.node_selector, pods.affinity
     return PodKind(
         tuple(sorted(pods.requests.items())),
@@ -67,12 +83,36 @@ class Totals:
     def __init__(self, sizes: list[int]) -> None:
         self.levels: list[Ints] = [np.zeros((8, size), dtype=np.int64) for size in sizes]
         self.touched: set[int] = set()
+        self._most: list[Ints] = [np.zeros(8, dtype=np.int64) for _ in sizes]
+        """By level and kind: what the best domain has room for, or more where that is `_vague`."""
+        self._vague: list[NDArray[np.bool_]] = [np.zeros(8, dtype=bool) for _ in sizes]
 
     def widen(self, rows: int) -> None:
         for number, level in enumerate(self.levels):
             if rows > level.shape[0]:
-                more = np.zeros((max(rows, 2 * level.shape[0]) - level.shape[0], level.shape[1]), dtype=np.int64)
-                self.levels[number] = np.concatenate([level, more])
+                more = max(rows, 2 * level.shape[0]) - level.shape[0]
+                self.levels[number] = np.concatenate([level, np.zeros((more, level.shape[1]), dtype=np.int64)])
+                self._most[number] = np.concatenate([self._most[number], np.zeros(more, dtype=np.int64)])
+                self._vague[number] = np.concatenate([self._vague[number], np.zeros(more, dtype=bool)])
+
+    def add(self, level: int, domain: int, change: Ints) -> None:
+        """So much more room in one domain, for the first kinds."""
+        kinds = slice(0, len(change))
+        here, most = self.levels[level][kinds, domain], self._most[level][kinds]
+        self._vague[level][kinds] |= (here == most) & (change < 0)
+        here += change
+        np.maximum(most, here, out=most)
+
+    def renew(self, level: int, kinds: slice) -> None:
+        """Room of these kinds was counted from the beginning."""
+        self._vague[level][kinds] = True
+
+    def most(self, level: int, kind: int) -> int:
+        """What the best domain of a level has room for."""
+        if self._vague[level][kind]:
+            self._most[level][kind] = self.levels[level][kind].max(initial=0)
+            self._vague[level][kind] = False
+        return int(self._most[level][kind])
 
 
 class PlaceRoom:
@@ -110,8 +150,6 @@ class PlaceRoom:
         self._eligible = np.zeros((8, len(self.leaves)), dtype=bool)
         self._used = Totals(sizes)
         self._empty = Totals(sizes)
-        self.grown: NDArray[np.bool_] = np.zeros(8, dtype=bool)
-        """By kind: it has more room somewhere than when this was last looked at."""
         self.forgotten = 0
         """Grows when all kinds are forgotten: their numbers mean nothing any more."""
 
@@ -127,37 +165,37 @@ class PlaceRoom:
 
     def flush(self) -> None:
         if self._used.touched:
-            self.grown |= self._recount(self._used, self._free, empty=False)
+            self._recount(self._used, self._free, empty=False)
         if self._empty.touched:
             self._recount(self._empty, self._idle, empty=True)
 
-    def _recount(self, totals: Totals, free: Ints, *, empty: bool) -> NDArray[np.bool_]:
-        """Which kinds have more room somewhere?"""
+    def _recount(self, totals: Totals, free: Ints, *, empty: bool) -> None:
         columns = sorted(totals.touched)
         totals.touched.clear()
         for column in columns:
             amounts = self.leaves[column].free({}, empty)
-            for resource, row in self._resources.items():
-                free[row, column] = _bounded(amounts.get(resource, 0))
-        at = np.array(columns, dtype=np.int64)
+            free[:, column] = [_bounded(amounts.get(resource, 0)) for resource in self._resources]
         count = len(self._rows)
-        lowest = totals.levels[-1]
-        found = self._fitting(free[:, at], slice(0, count), self._eligible[:count, at])
-        change = found - lowest[:count, at]
-        lowest[:count, at] = found
-        for level, above in enumerate(self._above):
-            if len(columns) <= _FEW:
-                for number, column in enumerate(columns):
-                    totals.levels[level][:count, above[column]] += change[:, number]
-            else:
-                self._sum(totals, slice(0, count), level)
-        grown = np.zeros(len(self.grown), dtype=bool)
-        grown[:count] = (change > 0).any(axis=1)
-        return grown
+        kinds, lowest = slice(0, count), totals.levels[-1]
+        totals.renew(len(self._above), kinds)
+        if len(columns) > _FEW:
+            at = np.array(columns, dtype=np.int64)
+            lowest[:count, at] = self._fitting(free[:, at], kinds, self._eligible[:count, at])
+            for level in range(len(self._above)):
+                self._sum(totals, kinds, level)
+            return
+        for column in columns:
+            here = slice(column, column + 1)
+            found = self._fitting(free[:, here], kinds, self._eligible[:count, here])[:, 0]
+            change = found - lowest[:count, column]
+            lowest[:count, column] = found
+            for level, above in enumerate(self._above):
+                totals.add(level, above[column], change)
 
     def _sum(self, totals: Totals, rows: slice, level: int) -> None:
         """One level from the lowest: domains of a level are in the order of those below them."""
         totals.levels[level][rows] = np.add.reduceat(totals.levels[-1][rows], self._lowest[level], axis=1)
+        totals.renew(level, rows)
 
     def _fitting(self, free: Ints, kinds: slice, eligible: NDArray[np.bool_]) -> Ints:
         """Kind × place: how many fit."""
@@ -184,7 +222,6 @@ class PlaceRoom:
         if (len(self._rows) + 1) * len(self.leaves) > MOST_CELLS and self._rows:
             self._rows.clear()
             self._wanted[:] = 0
-            self.grown[:] = True
             self.forgotten += 1
         number = len(self._rows)
         wanted = {**pods.requests, "pods": 1}
@@ -200,22 +237,22 @@ class PlaceRoom:
         for resource, amount in wanted.items():
             self._wanted[self._resources[resource], number] = _bounded(max(0, amount))
         self._eligible[number] = mask
-        self.grown[number] = True
         only = slice(number, number + 1)
         for totals, free in ((self._used, self._free), (self._empty, self._idle)):
             totals.widen(number + 1)
             totals.levels[-1][only] = self._fitting(free, only, self._eligible[only])
+            totals.renew(len(self._above), only)
             for level in range(len(self._above)):
                 self._sum(totals, only, level)
         return row
 
     def _widen(self, rows: int) -> None:
-        if rows <= len(self.grown):
+        known = self._wanted.shape[1]
+        if rows <= known:
             return
-        more = max(rows, 2 * len(self.grown)) - len(self.grown)
+        more = max(rows, 2 * known) - known
         self._eligible = np.concatenate([self._eligible, np.zeros((more, len(self.leaves)), dtype=bool)])
         self._wanted = np.concatenate([self._wanted, np.zeros((self._wanted.shape[0], more), dtype=np.int64)], axis=1)
-        self.grown = np.concatenate([self.grown, np.ones(more, dtype=bool)])
 
     def _resource(self, name: str) -> None:
         if name in self._resources:
@@ -245,7 +282,7 @@ class PlaceRoom:
         self.flush()
         if not one:
             return int(self._used.levels[0][row].sum())
-        return int(self._used.levels[level][row].max(initial=0))
+        return self._used.most(level, row)
 
     def eligible(self, row: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = self._eligible[row]

@@ -7,8 +7,10 @@ import pytest
 from shoal.api.labels import HOSTNAME
 from shoal.engine.kueue import Flavor, FlavorQuota, LocalQueue, ResourceGroup, Terms, TopologyFact
 from shoal.engine.kueue.cycle.lacking import LackingPlaces
+from shoal.engine.kueue.cycle.placing import PlacingStep, Wanted
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.topology import PlaceOutcome
 from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.model import DomainShare, Gang, PodSet, PodSetAssignment, TopologyPlacement
 from tests.faults import proven
@@ -141,3 +143,28 @@ def test_f758_gangs_with_places_do_not_evict_each_other_without_end() -> None:
         for _ in range(40):
             history.step()
         assert history.calm(), seed
+
+
+def remembers_places_whatever_changed(patch: pytest.MonkeyPatch) -> None:
+    asked = PlacingStep._asked
+    patch.setattr(PlacingStep, "_asked", lambda self, wanted, empty: (asked(self, wanted, empty)[:2], str(wanted)))
+
+
+@proven(without=remembers_places_whatever_changed)
+def test_f763_places_that_are_remembered_are_those_that_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F763: places were found for gangs of a shape; then nodes, other pods or placed gangs come and go. Holds: gangs of
+    that shape are given what a new search finds, never what was free before."""
+    places, answers = PlacingStep.places, []
+
+    def compared(step: PlacingStep, wanted: Wanted, *, empty: bool = False) -> dict[str, PlaceOutcome]:
+        found = places(step, wanted, empty=empty)
+        answers.append(found == step._sought(wanted, empty))
+        return found
+
+    monkeypatch.setattr(PlacingStep, "places", compared)
+    for seed in range(60):
+        history = RackHistory(seed)
+        for _ in range(40):
+            history.step()
+    assert all(answers)
+    assert len(answers) > 400
