@@ -93,7 +93,7 @@ async def test_kueues_rules_refuse_with_403_and_a_schema_with_422(judged: Cluste
         await make(judged, job("train", labels={"kueue.x-k8s.io/max-exec-time-seconds": "soon"}))
     lasting = ray_job("kept", 1)
     lasting["spec"]["shutdownAfterJobFinishes"] = False
-    with pytest.raises(Invalid, match="a queue gets its quota back"):
+    with pytest.raises(Forbidden, match="a queue gets its quota back"):
         await make(judged, lasting)
 
 

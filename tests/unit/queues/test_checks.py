@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -14,7 +16,7 @@ from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues.checks import provisioning, requests, steps
 from shoal.kube.clock import SystemClock
 from shoal.local.scheduler import Scheduler
-from tests.cluster import Cluster
+from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.unit.queues.build import (
     cluster_queue,
@@ -277,6 +279,38 @@ async def test_f086_a_request_never_names_a_template_that_does_not_exist(checked
     (made,) = await make(checked, job("train"))
     await checked.until(REQUEST, f"{name_of(made)}-nodes-1", lambda one: True)
     assert missing == []
+
+
+def templates_left_to_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave(self: provisioning.Provisioning, found: list[Json]) -> None:
+        return None
+
+    monkeypatch.setattr(provisioning.Provisioning, "_drop_templates", leave)
+
+
+@proven(without=templates_left_to_the_collector)
+async def test_f771_a_changed_config_is_followed_before_the_collector_came() -> None:
+    """F771: a ProvisioningRequestConfig changes, and the templates of the request that goes are there yet when the next
+    one of its name is made. Holds: they go with it, and the check asks by the new config."""
+    async with running(with_builtin=False) as bare:  # no garbage collector
+        decide(bare)
+        await make(bare, flavor(), provisioning_check(), provisioning_config(), cluster_queue(checks=["nodes"]))
+        await make(bare, local_queue())
+        (made,) = await make(bare, job("train"))
+        name = f"{name_of(made)}-nodes-1"
+        first = await bare.until(REQUEST, name, lambda one: True)
+        (template,) = (one["podTemplateRef"]["name"] for one in first["spec"]["podSets"])
+        await bare.until(kinds.POD_TEMPLATE, template, owned_by(first))
+        other = {"spec": {"provisioningClassName": "another.class"}}
+        await bare.client.patch(kinds.PROVISIONING_REQUEST_CONFIG, "nodes-config", "", other)
+        asked = await bare.until(REQUEST, name, lambda one: one["metadata"]["uid"] != first["metadata"]["uid"])
+        assert asked["spec"]["provisioningClassName"] == "another.class"
+        await bare.until(kinds.POD_TEMPLATE, template, owned_by(asked))
+
+
+def owned_by(request: Json) -> Callable[[Json], bool]:
+    uid = request["metadata"]["uid"]
+    return lambda one: [owner["uid"] for owner in one["metadata"]["ownerReferences"]] == [uid]
 
 
 def never_evicts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ async def test_a_job_that_runs_too_long_is_ended(cluster: Cluster) -> None:
 
 async def test_a_gang_that_does_not_come_up_goes_back_and_is_given_up_in_the_end(quiet: Cluster) -> None:
     rules = PodsReady(timeout=1.0, backoff_base=1.0, backoff_limit=1)
-    decide(quiet, QueueSettings(pods_ready=rules))
+    decided = decide(quiet, QueueSettings(pods_ready=rules))
     await make(quiet, flavor(), cluster_queue(), local_queue())
     (made,) = await make(quiet, job("train", 2))  # no kubelet runs pods here
     name = name_of(made)
@@ -243,6 +243,16 @@ async def test_a_gang_that_does_not_come_up_goes_back_and_is_given_up_in_the_end
         kinds.WORKLOAD, name, lambda one: said(one, "Evicted")[1] == "DeactivatedDueToRequeuingLimitExceeded"
     )
     assert "requeueState" not in ended["status"]
+    await quiet.settled()
+    told = {
+        (sample.name, *(sample.labels.get(one) for one in ("cluster_queue", "reason", "underlying_cause")))
+        for family in decided.metrics.collect()
+        for sample in family.samples
+        if sample.value
+    }
+    for kind in ("evicted_workloads", "evicted_workloads_once"):  # each reason with what lies under it, as Kueue
+        assert (f"kueue_{kind}_total", "cluster-queue", "PodsReadyTimeout", "WaitForStart") in told
+        assert (f"kueue_{kind}_total", "cluster-queue", "Deactivated", "RequeuingLimitExceeded") in told
 
 
 async def test_pods_that_become_ready_are_told(quiet: Cluster) -> None:

@@ -9,12 +9,24 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.queues import QueueSettings, context
+from shoal.controllers.queues import QueueSettings, context, ownership
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster
+from tests.faults import proven
 from tests.planning import planned
-from tests.unit.queues.build import cluster_queue, complete, flavor, job, local_queue, make, name_of, said, true
+from tests.unit.queues.build import (
+    cluster_queue,
+    complete,
+    counts,
+    flavor,
+    job,
+    local_queue,
+    make,
+    name_of,
+    said,
+    true,
+)
 from tests.unit.queues.test_overtaken import PRIORITY, priority_class
 
 FIRST = {PRIORITY: "p1"}
@@ -35,6 +47,32 @@ async def test_a_deleted_job_that_somebody_keeps_is_given_no_quota(cluster: Clus
     await cluster.until(kinds.WORKLOAD, name_of(third), true("Admitted"))
     await cluster.client.patch(kinds.JOB, "two", "default", {"metadata": {"finalizers": None}})
     await cluster.until_gone(kinds.JOB, "two")
+
+
+def kept_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "workload_key", lambda kind, job: None)
+    monkeypatch.setattr(ownership, "key_of", lambda workload: None)
+
+
+@proven(without=kept_by_any_name)
+async def test_f770_a_second_workload_of_a_job_goes(cluster: Cluster) -> None:
+    """F770: another client makes a second Workload that the same job owns. Holds: it goes, as in Kueue, and no quota is
+    kept for pods that are nowhere; the job's own Workload stays."""
+    (made,) = await make(cluster, job("train", 2))
+    own = await cluster.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    second = {
+        **own,
+        "metadata": {
+            "name": "second",
+            "namespace": "default",
+            "ownerReferences": own["metadata"]["ownerReferences"],
+        },
+    }
+    await make(cluster, second)
+    await cluster.until_gone(kinds.WORKLOAD, "second")
+    await cluster.settled()
+    assert (await cluster.get(kinds.WORKLOAD, name_of(made)))["metadata"]["uid"] == own["metadata"]["uid"]
+    await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 1, 1))
 
 
 class Refusing:

@@ -194,7 +194,7 @@ def _with_kept_reference(obj: Json, old: Json | None) -> AdmissionVerdict:
 
 
 def validate(request: AdmissionRequest, around: JobSurroundings = JobSurroundings()) -> AdmissionVerdict:  # noqa: B008 - immutable
-    """Kueue's webhooks refuse with 403, what a schema says is 422; Ray kinds and AppWrappers are refused with 422."""
+    """Refusals are 403, as those of Kueue's webhooks; 422 is what a schema says."""
     obj, old = request.object, request.old_object
     if obj is None or (obj.get("metadata") or {}).get("deletionTimestamp"):
         return AdmissionVerdict()
@@ -211,8 +211,7 @@ def validate(request: AdmissionRequest, around: JobSurroundings = JobSurrounding
         warnings = warnings_of(kind, obj, old) if kind is not None and judged else ()
     if not problems:
         return AdmissionVerdict(warnings=warnings)
-    code, reason = (403, "Forbidden") if request.kind.group in (kueue_names.GROUP, "batch") else (422, "Invalid")
-    return AdmissionVerdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", code, reason)
+    return AdmissionVerdict(False, f"{request.kind.kind} {request.name!r} is invalid: {problems}", 403, "Forbidden")
 
 
 def first_refusal(

@@ -8,9 +8,11 @@ from __future__ import annotations
 from shoal.api import kueue_names
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import controller_of
-from shoal.api.objects import label
+from shoal.api.objects import key_of, label
 from shoal.controllers.queues.checks import multikueue
+from shoal.controllers.queues.caches import workload_key
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.jobs.pod_group import is_group
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.stored import is_true
 from shoal.kube.client import Client
@@ -27,8 +29,9 @@ def cannot_have_started(workload: Workload) -> bool:
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
-async def has_left_its_queue(client: Client, workload: Workload, managing: Managing) -> bool:
-    """Is its job there, and a queue's no more? Then we do not watch it, and it needs no quota of ours."""
+async def is_left_over(client: Client, workload: Workload, managing: Managing) -> bool:
+    """Is its job there, and a queue's no more? Then we do not watch it, and it needs no quota of ours. Or is the job
+    held by a Workload of another name? Then this one would hold quota for no pod."""
     owner, kind = controller_of(workload.metadata), _job_kind(workload)
     if owner is None or kind is None:
         return False
@@ -36,7 +39,10 @@ async def has_left_its_queue(client: Client, workload: Workload, managing: Manag
         job = await client.get(kind.kind, owner.name, workload.metadata.namespace)
     except (NotFound, Forbidden):
         return False
-    return bool(job["metadata"]["uid"] == owner.uid) and not managing.is_queued(kind, job)
+    if job["metadata"]["uid"] != owner.uid:
+        return False
+    has_another = not is_group(workload) and workload_key(kind, job) != key_of(workload)
+    return has_another or not managing.is_queued(kind, job)
 
 
 def _job_kind(workload: Workload) -> GangJob | None:

@@ -128,7 +128,7 @@ class QueueReconciler:
         elif ownership.is_orphan(workload):
             steps.finish(draft, "OwnerNotFound", "The workload's owner no longer exists")
             return await self._after_the_end(await self._context.store(draft))
-        elif await ownership.has_left_its_queue(self._context.client, workload, self._managing):
+        elif await ownership.is_left_over(self._context.client, workload, self._managing):
             await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
             return None
         elif (value := self._value_of_class(workload)) != workload.spec.priority:

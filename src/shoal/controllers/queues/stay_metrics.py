@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.api.kind import Key
+from shoal.api.meta import Json
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.cohort_metrics import known
@@ -24,7 +25,7 @@ _LOCAL = ("name", "namespace", "priority_class")
 
 COUNTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "evicted_workloads_once": (
-        "Workloads that were evicted for the first time.",
+        "Workloads that were evicted for the first time for this reason and cause.",
         ("cluster_queue", "reason", "underlying_cause", "priority_class"),
     ),
     "local_queue_quota_reserved_workloads": ("Workloads of a LocalQueue that got quota.", _LOCAL),
@@ -40,7 +41,9 @@ TIMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "execution_time_seconds": ("From admission to the end.", _QUEUE),
     "ready_wait_time_seconds": ("From creation until all pods are ready.", _QUEUE),
     "admitted_until_ready_wait_time_seconds": ("From admission until all pods are ready.", _QUEUE),
-    "pods_ready_to_evicted_time_seconds": ("From ready pods to the eviction.", ("cluster_queue", "reason")),
+    "pods_ready_to_evicted_time_seconds": (
+        "From ready pods to the eviction.", ("cluster_queue", "reason", "underlying_cause"),
+    ),
     "workload_eviction_latency_seconds": ("From the eviction until its quota is free.", ("cluster_queue", "reason")),
     "local_queue_quota_reserved_wait_time_seconds": ("From creation to quota, by LocalQueue.", _LOCAL),
     "local_queue_admission_wait_time_seconds": ("From creation to admission, by LocalQueue.", _LOCAL),
@@ -91,11 +94,12 @@ class StayMetrics:
                 took("execution_time_seconds", since(before, "Admitted"))
         reason = draft.reason("Evicted")
         if became("Evicted") and is_true(before, "QuotaReserved"):
-            self._counts["local_queue_evicted_workloads"][*local, *cause_of(draft), named] += 1
-            if not (before.raw.get("status") or {}).get("schedulingStats"):
-                self._counts["evicted_workloads_once"][queue, *cause_of(draft), named] += 1
+            cause = cause_of(draft)
+            self._counts["local_queue_evicted_workloads"][*local, *cause, named] += 1
+            if cause not in _evictions((before.raw.get("status") or {}).get("schedulingStats")):
+                self._counts["evicted_workloads_once"][queue, *cause, named] += 1
             if is_true(before, "PodsReady"):
-                took("pods_ready_to_evicted_time_seconds", since(before, "PodsReady"), (queue, reason), own=False)
+                took("pods_ready_to_evicted_time_seconds", since(before, "PodsReady"), (queue, *cause), own=False)
         if became("QuotaReserved", holds=False) and is_true(before, "Evicted"):
             took("workload_eviction_latency_seconds", since(before, "Evicted"), (queue, reason), own=False)
 
@@ -165,10 +169,18 @@ class StayMetrics:
 
 
 def cause_of(draft: WorkloadDraft) -> tuple[str, str]:
-    """Reason of an eviction and what lies under it, as Kueue divides them: `DeactivatedDueTo…` has both in one word."""
-    reason = draft.reason("Evicted")
-    head, found, cause = reason.partition("DueTo")
-    return (head, cause) if found else (reason, "")
+    """Reason of an eviction and what lies under it: the entry of `schedulingStats` that this eviction counts in."""
+    before = _evictions((draft.workload.raw.get("status") or {}).get("schedulingStats"))
+    for cause, count in _evictions(draft.get("schedulingStats")).items():
+        if count > before.get(cause, 0):
+            return cause
+    return draft.reason("Evicted"), ""
+
+
+def _evictions(stats: Json | None) -> dict[tuple[str, str], int]:
+    """How often for each reason and cause."""
+    entries = (stats or {}).get("evictions") or ()
+    return {(one["reason"], one.get("underlyingCause") or ""): int(one.get("count") or 0) for one in entries}
 
 
 def _buckets(counts: list[int]) -> list[tuple[str, int]]:

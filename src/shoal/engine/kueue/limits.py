@@ -17,9 +17,9 @@ Json = Mapping[str, Any]
 
 
 def check_requests(pod_sets: Sequence[PodSet]) -> str:
-    """Empty, or which container asks for more than its own limit."""
+    """Empty, or which container, or pod as a whole, asks for more than its own limit."""
     faults = []
-    for path, container in _containers(pod_sets):
+    for path, container in (*_containers(pod_sets), *_pods(pod_sets)):
         resources = container.get("resources") or {}
         limits = amounts(resources.get("limits"))
         requests = amounts(resources.get("requests"))
@@ -78,6 +78,12 @@ def _containers(pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, Json]]:
         for field in ("initContainers", "containers"):
             for position, container in enumerate(pod.get(field) or []):
                 yield f"spec.podSets[{index}].template.spec.{field}[{position}]", container
+
+
+def _pods(pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, Json]]:
+    """What pods say about themselves as a whole (`spec.resources`)."""
+    for index, entry in enumerate(pod_sets):
+        yield f"spec.podSets[{index}].template.spec.resources", entry.template.get("spec") or {}
 
 
 def _invalid(path: str, names: list[str], rule: str) -> str:

@@ -93,6 +93,7 @@ class Provisioning:
         stale = [one for _, one in numbered if not requests.fits_config(one, config)]
         numbered = [pair for pair in numbered if pair[1] not in stale]
         await self._drop([*stale, *(one for _, one in numbered[1:])])
+        await self._drop_templates(stale)
         if not numbered:
             if check.get("state") == "Pending":
                 await self._create(draft, check, config, wanted, int(check.get("retryCount") or 0) + 1)
@@ -240,6 +241,21 @@ class Provisioning:
                 await self._context.writer.delete(kinds.PROVISIONING_REQUEST, request)
                 self._caches.requests.note_delete(request)
                 self._handed.discard(request["metadata"]["uid"])
+
+
+    async def _drop_templates(self, found: list[Json]) -> None:
+        """The request that follows at once has the same name and the same templates': the garbage collector, which
+        comes later, would find them in its way."""
+        for request in found:
+            for one in (request.get("spec") or {}).get("podSets") or ():
+                name, namespace = one["podTemplateRef"]["name"], request["metadata"].get("namespace")
+                try:
+                    template = await self._context.client.get(kinds.POD_TEMPLATE, name, namespace)
+                except NotFound:
+                    continue
+                owners = template["metadata"].get("ownerReferences") or ()
+                if any(owner.get("uid") == request["metadata"]["uid"] for owner in owners):
+                    await self._context.writer.delete(kinds.POD_TEMPLATE, template)
 
 
 def config_named(check: AdmissionCheck) -> str | None:

@@ -145,8 +145,10 @@ def _minimum(job: Json) -> int | None:
 
 
 def _kept(template: Json) -> Json:
+    """What its pods will look like. The name of the Job stays: their affinity may ask for pods of the same Job."""
     metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in ADDED_LABELS}
+    own = (metadata.get("labels") or {}).items()
+    labels = {key: value for key, value in own if key == BATCH_JOB_NAME or key not in ADDED_LABELS}
     kept = {"labels": labels, "annotations": metadata.get("annotations")}
     made: Json = {"spec": copy.deepcopy(template.get("spec") or {})}
     if found := {name: value for name, value in kept.items() if value}:
