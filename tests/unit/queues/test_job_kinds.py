@@ -13,6 +13,7 @@ from shoal.api.meta import Json
 from shoal.cli import choices
 from shoal.contracts import missing_from_job
 from shoal.controllers.queues import jobs
+from shoal.controllers.queues.jobs.batch import Jobs
 from shoal.controllers.queues.jobs.configured import ConfiguredJobs, configured
 from shoal.controllers.queues.jobs.job_set import JobSets
 from shoal.errors import BadInput
@@ -188,3 +189,11 @@ def test_pods_of_a_job_set_that_are_done_need_no_quota() -> None:
     one["status"] = {"replicatedJobsStatus": [{"name": "workers", "succeeded": 2, "ready": 1, "active": 1}]}
     kind = JobSets()
     assert kind.reclaimable(one) == {"workers": 2} and kind.is_active(one) and kind.are_pods_ready(one, {})
+
+
+def test_pods_of_a_job_are_known_by_the_jobs_name_where_affinity_asks_for_it() -> None:
+    added = {"batch.kubernetes.io/controller-uid": "u", "controller-uid": "u", "job-name": "train"}
+    labels = {**added, "batch.kubernetes.io/job-name": "train", "app": "mine"}
+    made = {"spec": {"template": {"metadata": {"labels": labels}, **template(cpu="1")}}}
+    (main,) = Jobs().pod_sets(made)
+    assert main["template"]["metadata"]["labels"] == {"batch.kubernetes.io/job-name": "train", "app": "mine"}

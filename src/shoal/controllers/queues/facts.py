@@ -180,7 +180,7 @@ class QueueFacts:
             backfill=backfill.is_asked_for(stored),
             least_loss=annotation(stored, VICTIMS) == "least-loss",
         )
-        return replace(fact, stopped=True) if stored.metadata.deletion_timestamp else fact
+        return replace(fact, stopped=True, deleted=True) if stored.metadata.deletion_timestamp else fact
 
     def _provisioned(self, stored: kueue.ClusterQueue) -> frozenset[str]:
         """Flavors whose nodes a provisioning check brings: places on them are found once they are there."""

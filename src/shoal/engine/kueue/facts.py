@@ -106,6 +106,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     fungibility: Fungibility = Fungibility()
     preemption: Preemption = Preemption()
     stopped: bool = False
+    deleted: bool = False
+    """Its users deleted it, and it is there until its gangs are gone; stopped, too."""
     problem: str = ""
     """Why it cannot admit, as its controller found out (a missing admission check); empty when nothing is wrong."""
     places_later: frozenset[str] = frozenset()

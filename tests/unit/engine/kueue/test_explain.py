@@ -81,6 +81,7 @@ def test_a_strict_queue_says_which_gang_it_waits_behind():
     [
         ([], "LocalQueue a doesn't exist"),
         ([queue("a", 4, stopped=True)], "ClusterQueue a is inactive: it is stopped"),
+        ([queue("a", 4, stopped=True, deleted=True)], "ClusterQueue a is inactive: it is being deleted"),
         (
             [queue("a", groups=(ResourceGroup(("cpu",), (FlavorQuota("lost", {"cpu": limits(4)}),)),))],
             "ClusterQueue a is inactive: references missing ResourceFlavor(s): lost",

@@ -132,3 +132,15 @@ def test_a_workload_that_cannot_be_read_becomes_a_gang_with_a_problem():
     pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]}
     gang = read.workload(workload(podSets=[{"name": "main", "count": 1, "template": {"spec": pod}}]))
     assert "'lots' is not a quantity" in gang.problem
+
+
+def test_a_pod_that_asks_for_more_than_its_own_limit_is_told_so():
+    pod = {
+        "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "2"}},
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}],
+    }
+    made = read.workload(workload(podSets=[{"name": "main", "count": 1, "template": {"spec": pod}}]))
+    path = "spec.podSets[0].template.spec.resources"
+    assert made.problem == (
+        f'resources validation failed: {path}: Invalid value: ["cpu"]: requests must not exceed its limits'
+    )

@@ -59,5 +59,6 @@ def unqueued_reason(queue: str, local: LocalQueue | None, record: QueueRecord | 
     if record is None:
         return f"ClusterQueue {local.cluster_queue} doesn't exist"
     if record.fact.stopped:
-        return f"ClusterQueue {local.cluster_queue} is inactive: it is stopped"
+        why = "it is being deleted" if record.fact.deleted else "it is stopped"
+        return f"ClusterQueue {local.cluster_queue} is inactive: {why}"
     return ""
