@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.local.apiserver.cel import types, values
 from shoal.local.apiserver.cel.rules import compile_rules
 from shoal.local.apiserver.cel.types import type_problems
 from shoal.local.apiserver.schema.structural import Structural
+from tests.faults import proven
 
 
 def ruled(schema, *rules):
@@ -157,6 +159,28 @@ def test_names_that_are_no_identifiers_are_escaped_and_formats_are_values():
         "self.when.getFullYear() == 2024",
     ):
         assert complaints(schema, value, {"rule": rule}) == []
+
+
+def one_spelling(monkeypatch):
+    both = values.spellings
+    for module in (values, types):
+        monkeypatch.setattr(module, "spellings", lambda name: both(name)[:1])
+
+
+@proven(without=one_spelling)
+def test_f772_a_rule_may_read_a_field_whose_name_is_a_word_of_cel():
+    """F772: a rule reads `metadata.namespace`, as JobSet's does: a word that CEL keeps for itself. Holds: as in
+    Kubernetes it is read, and the definition is taken."""
+    claim = {"type": "object", "properties": {"metadata": {"properties": {"namespace": {"type": "string"}}}}}
+    claim["properties"]["metadata"]["type"] = "object"
+    schema = {"type": "object", "properties": {"templates": {"type": "array", "items": claim}}}
+    rule = {"rule": "self.templates.all(t, !has(t.metadata.namespace) || size(t.metadata.namespace) == 0)"}
+    assert list(type_problems({**schema, "x-kubernetes-validations": [rule]})) == []
+    assert complaints(schema, {"templates": [{"metadata": {}}]}, rule) == []
+    [refused] = complaints(schema, {"templates": [{"metadata": {"namespace": "other"}}]}, rule)
+    assert "failed rule" in refused
+    escaped = {"rule": "self.templates.all(t, t.metadata.__namespace__ == 'other')"}
+    assert complaints(schema, {"templates": [{"metadata": {"namespace": "other"}}]}, escaped) == []
 
 
 def test_root_rules_see_the_name_and_nothing_else_of_metadata():

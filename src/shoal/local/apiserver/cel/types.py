@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from shoal.local.apiserver.cel.formats import rewritten
 from shoal.local.apiserver.cel.rules import TAIL, Problem, children, environment, uses_old
-from shoal.local.apiserver.cel.values import escaped
+from shoal.local.apiserver.cel.values import spellings
 
 Json = dict[str, Any]
 
@@ -178,10 +178,14 @@ class _Messages:
             properties |= {"apiVersion": _TEXT, "kind": _TEXT, "metadata": _OBJECT_META}
         message = self._file.message_type.add()
         message.name = f"Object{len(self._file.message_type)}"
-        for number, (name, child) in enumerate(properties.items(), 1):
+        number = 0
+        for name, child in properties.items():
             found = self.shape(child, root=bool(child.get("x-kubernetes-embedded-resource")))
-            if found is not None:
-                self._field(message, escaped(name), number, found)
+            if found is None:
+                continue
+            for told in spellings(name):
+                number += 1
+                self._field(message, told, number, found)
         return str(message.name)
 
     def _field(self, message: Any, name: str, number: int, shape: _Shape) -> None:

@@ -60,7 +60,7 @@ def adapter(schema: Json, *, root: bool = False) -> Adapt | None:
         return None if each is None else lambda value: [each(v) for v in value] if type(value) is list else value
     properties = schema.get("properties") or {}
     members = {name: adapt for name, child in properties.items() if (adapt := adapter(child)) is not None}
-    renamed = {name: inside for name in properties if (inside := escaped(name)) != name}
+    renamed = {name: inside for name in properties if (inside := spellings(name)) != (name,)}
     rest = schema.get("additionalProperties")
     others = adapter(rest) if isinstance(rest, dict) else None
     if not members and not renamed and others is None and not root:
@@ -72,7 +72,9 @@ def adapter(schema: Json, *, root: bool = False) -> Adapt | None:
         seen: Json = {}
         for name, item in value.items():
             inner = members.get(name) if name in properties else others
-            seen[str(renamed.get(name, name))] = item if inner is None else inner(item)
+            adapted = item if inner is None else inner(item)
+            for told in renamed.get(name) or (str(name),):
+                seen[told] = adapted
         if root and type(seen.get("metadata")) is dict:  # rules may read the name only, and the rest is dear to convert
             seen["metadata"] = {k: v for k, v in seen["metadata"].items() if k in ("name", "generateName")}
         return seen
@@ -125,10 +127,11 @@ def _duration(value: Any) -> Any:
     return Duration(seconds=sign * (total // 10**9), nanos=sign * (total % 10**9))
 
 
-def escaped(name: str) -> str:
+def spellings(name: str) -> tuple[str, ...]:
+    """How rules may write the name of a field. A word of CEL's own has two: as in Kubernetes, `namespace` is read, too."""
     if name in _RESERVED:
-        return f"__{name}__"
+        return f"__{name}__", name
     if re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and "__" not in name:
-        return name
+        return (name,)
     text_ = name.replace("__", "\0").replace(".", "__dot__").replace("-", "__dash__").replace("/", "__slash__")
-    return text_.replace("\0", "__underscores__")
+    return (text_.replace("\0", "__underscores__"),)
