@@ -144,7 +144,9 @@ async def test_a_victim_comes_back_when_its_preemptor_ends(ranked: Cluster) -> N
     await complete(ranked, "high", 4)
     back = await ranked.until(kinds.WORKLOAD, name_of(low), true("Admitted"))
     assert said(back, "Evicted")[0] == "False"
-    assert said(back, "Evicted")[2].startswith("Previously: Preempted to accommodate a workload")
+    for kind in ("Evicted", "Preempted"):
+        assert said(back, kind)[:2] == ("False", "QuotaReserved")
+        assert said(back, kind)[2].startswith("Previously: Preempted to accommodate a workload")
     assert said(back, "Preempted")[0] == "False"
     assert back["status"]["schedulingStats"]["evictions"] == [
         {"reason": "Preempted", "underlyingCause": "", "count": 1}

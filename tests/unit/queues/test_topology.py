@@ -8,7 +8,7 @@ from shoal.api import kinds
 from shoal.api.labels import KUEUE_IN_USE
 from shoal.api.meta import Json
 from shoal.cli.cluster import judges
-from shoal.controllers.queues import workloads
+from shoal.controllers.queues import topology_gates, workloads
 from shoal.kube.errors import Forbidden, Invalid
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -202,6 +202,30 @@ async def test_a_node_that_fails_before_pods_are_there_is_replaced(racks: Cluste
         kinds.WORKLOAD, name_of(made), lambda one: true("Admitted")(one) and host not in places(one)
     )
     assert not moved["status"].get("unhealthyNodes")
+
+
+def kept_where_they_were_sent(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(topology_gates, "strays", lambda placement, pods: [])
+
+
+@proven(without=kept_where_they_were_sent)
+async def test_f773_pods_of_a_drained_node_come_up_on_another(racks: Cluster) -> None:
+    """F773: a node is cordoned, and pods of a gang with places in a topology were sent there and have no node yet.
+    Holds: the node is replaced, as one with a taint is, and the pods are made again and sent to the other."""
+    (made,) = await make(racks, asking(job("train", 1, cpu="1"), required=HOST))
+    (host,) = places(await racks.until(kinds.WORKLOAD, name_of(made), true("Admitted")))
+    (pod,) = await pods_of(racks, "train", 1)
+    first = pod["metadata"]["name"]
+    await racks.until(kinds.POD, first, lambda one: not one["spec"].get("schedulingGates"))
+    await racks.client.patch(kinds.NODE, host, None, {"spec": {"unschedulable": True}})
+    moved = await racks.until(
+        kinds.WORKLOAD, name_of(made), lambda one: true("Admitted")(one) and host not in places(one)
+    )
+    await racks.until_gone(kinds.POD, first)
+    await racks.settled()
+    (again,) = await pods_of(racks, "train", 1)
+    sent = await racks.until(kinds.POD, again["metadata"]["name"], lambda one: not one["spec"].get("schedulingGates"))
+    assert {sent["spec"]["nodeSelector"][HOST]: 1} == places(moved)
 
 
 async def test_a_taint_that_the_flavor_tolerates_is_none(quiet: Cluster) -> None:

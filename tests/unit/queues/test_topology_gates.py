@@ -54,7 +54,7 @@ class Server:
 
 def forgets_what_it_wrote(patch: pytest.MonkeyPatch) -> None:
     slots = topology_gates.slots
-    patch.setattr(topology_gates, "slots", lambda placement, pods, label, sent: slots(placement, pods, label))
+    patch.setattr(topology_gates, "slots", lambda placement, pods, label, sent, failed: slots(placement, pods, label))
 
 
 @proven(without=forgets_what_it_wrote)

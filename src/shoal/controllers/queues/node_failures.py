@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from shoal.api.codec import opened
 from shoal.api.kueue import ResourceFlavor
 from shoal.api.kueue_workload import Workload
-from shoal.api.labels import HOSTNAME
+from shoal.api.labels import HOSTNAME, NODE_UNSCHEDULABLE
 from shoal.api.meta import Json
 from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.queues.inject import StartError
@@ -21,6 +21,7 @@ from shoal.engine.facts import tolerations
 from shoal.engine.kueue.read import placements
 from shoal.engine.model import Taint, Toleration
 from shoal.engine.nodes import untolerated
+
 
 MOST = 8
 """So many fit into a status."""
@@ -76,11 +77,12 @@ def _tolerated(workload: Workload, flavor: Callable[[str], ResourceFlavor | None
 
 
 def _keeps_off(node: Json, tolerated: list[tuple[Toleration, ...]]) -> bool:
-    """Has the node a taint that pods of the gang do not tolerate for good?"""
+    """Has the node a taint that pods of the gang do not tolerate for good? A cordoned node has one, told or not."""
+    spec = node.get("spec") or {}
     taints = [
-        Taint(one.get("key") or "", one.get("value") or "", one.get("effect") or "")
-        for one in (node.get("spec") or {}).get("taints") or ()
+        Taint(one.get("key") or "", one.get("value") or "", one.get("effect") or "") for one in spec.get("taints") or ()
     ]
+    taints += [Taint(NODE_UNSCHEDULABLE, "", "NoSchedule")] if spec.get("unschedulable") else []
     return any(untolerated(known, taints) is not None for known in tolerated)
 
 

@@ -2,15 +2,16 @@
 
 Called by the reconciler for an admitted Workload. A pod gets the node labels of its domain as node selector and loses
 the gate in one patch, so that no scheduler sees it without. Pods with a rank go to domains in order of rank; others
-take any slot that is free. A pod that comes back for one that ended takes its slot. What was written counts at once:
-pods come one by one, and the watch tells of a write after the next pod was seen.
+take any slot that is free. A pod that comes back for one that ended takes its slot; none is sent to a node that failed
+and is to be replaced, and one that was, and has no node yet, is deleted once it is: its maker makes another. What was
+written counts at once: pods come one by one, and the watch tells of a write after the next pod was seen.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -48,11 +49,12 @@ class TopologyGates:
         """By UID of a Workload, and of its pods: what was written and the watch has not told yet."""
 
     async def open(self, workload: Workload, pods: Iterable[SeenPod], writer: Writer) -> None:
-        """Send every gated pod of this Workload to its place. Pods that are not gated are left alone."""
+        """Send every gated pod of this Workload to its place. Pods that have a node are left alone."""
         before = self._sent.pop(workload.metadata.uid, {})
         found = placements(workload.status)
         if not found:
             return
+        failed = {one.name for one in workload.status.unhealthy_nodes or ()}
         ranks = {one.name or "main": one.topology_request for one in workload.spec.pod_sets}
         by_set: dict[str, list[SeenPod]] = {}
         sent: dict[str, SentPod] = {}
@@ -67,7 +69,10 @@ class TopologyGates:
         for name, placement in found.items():
             request = ranks.get(name)
             label = (request.pod_index_label or "") if request is not None else ""
-            for pod, values in slots(placement, by_set.get(name, ()), label, sent):
+            for pod in strays(placement, by_set.get(name, ())):
+                log.info("pod %s is deleted: the place that it was sent to was replaced", key_of(pod))
+                await writer.delete(kinds.POD, msgspec.to_builtins({"metadata": pod.metadata}))
+            for pod, values in slots(placement, by_set.get(name, ()), label, sent, failed):
                 if await _send(pod, dict(zip(placement.levels, values, strict=True)), writer):
                     sent[pod.metadata.uid] = SentPod(pod.metadata.resource_version, values)
                     self._sent[workload.metadata.uid] = sent
@@ -78,9 +83,13 @@ def slots(
     pods: Sequence[SeenPod],
     index_label: str = "",
     sent: Mapping[str, SentPod] = NONE_SENT,
+    failed: Collection[str] = (),
 ) -> list[tuple[SeenPod, Values]]:
-    """Which gated pod goes to which domain; `sent`: those that are on their way to theirs, whatever is seen of them."""
-    free: Counter[Values] = Counter({domain.values: domain.count for domain in placement.domains})
+    """Which gated pod goes to which domain; `sent`: those that are on their way to theirs, whatever is seen of them;
+    `failed`: nodes to which none is sent."""
+    free: Counter[Values] = Counter(
+        {domain.values: 0 if domain.values[-1] in failed else domain.count for domain in placement.domains}
+    )
     gated = []
     for pod in sorted(pods, key=lambda one: one.metadata.name):
         spec = opened(pod.spec)
@@ -102,6 +111,19 @@ def slots(
             continue
         free[values] -= 1
         found.append((pod, values))
+    return found
+
+
+def strays(placement: TopologyPlacement, pods: Sequence[SeenPod]) -> list[SeenPod]:
+    """Pods without a node that were sent to a place which the gang has no more: they could wait for it for ever."""
+    known = {domain.values for domain in placement.domains}
+    found = []
+    for pod in pods:
+        spec = opened(pod.spec)
+        selector = spec.get("nodeSelector") or {}
+        sent_to = tuple(str(selector.get(level) or "") for level in placement.levels)
+        if not spec.get("nodeName") and not is_gated(spec) and all(sent_to) and sent_to not in known:
+            found.append(pod)
     return found
 
 

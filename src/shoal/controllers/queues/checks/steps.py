@@ -27,7 +27,7 @@ def reserve(draft: Draft, cluster_queue: str, assignment: Sequence[PodSetAssignm
     for kind in ("Evicted", "Preempted", "BlockedOnPreemptionGates"):
         if draft.is_true(kind):
             text = draft.message(kind).removeprefix(PREVIOUSLY)
-            draft.put(kind, False, draft.reason(kind), PREVIOUSLY + text)
+            draft.put(kind, False, "QuotaReserved", PREVIOUSLY + text)
     draft.set("resourceRequests", None)
 
 
