@@ -22,7 +22,6 @@ from shoal.engine.kueue.read import placements
 from shoal.engine.model import Taint, Toleration
 from shoal.engine.nodes import untolerated
 
-
 MOST = 8
 """So many fit into a status."""
 

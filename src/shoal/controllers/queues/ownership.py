@@ -9,8 +9,8 @@ from shoal.api import kueue_names
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import controller_of
 from shoal.api.objects import key_of, label
-from shoal.controllers.queues.checks import multikueue
 from shoal.controllers.queues.caches import workload_key
+from shoal.controllers.queues.checks import multikueue
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
 from shoal.controllers.queues.jobs.pod_group import is_group
 from shoal.controllers.queues.managing import Managing

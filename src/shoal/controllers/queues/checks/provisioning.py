@@ -242,7 +242,6 @@ class Provisioning:
                 self._caches.requests.note_delete(request)
                 self._handed.discard(request["metadata"]["uid"])
 
-
     async def _drop_templates(self, found: list[Json]) -> None:
         """The request that follows at once has the same name and the same templates': the garbage collector, which
         comes later, would find them in its way."""

@@ -128,7 +128,7 @@ def _duration(value: Any) -> Any:
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """How rules may write the name of a field. A word of CEL's own has two: as in Kubernetes, `namespace` is read, too."""
+    """How rules may write the name of a field. A word of CEL has two: as in Kubernetes, `namespace` is read, too."""
     if name in _RESERVED:
         return f"__{name}__", name
     if re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and "__" not in name:
