@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -10,10 +11,12 @@ from shoal.api import kinds
 from shoal.api.gang import SUBMITTED_BY, USER_USAGE
 from shoal.api.meta import Json
 from shoal.controllers.queues import QueueSettings
+from shoal.controllers.queues.controller import QueueController
 from shoal.controllers.queues.settings import AdmissionFairSharing
 from shoal.errors import BadInput
 from shoal.sdk import places
 from tests.cluster import Cluster
+from tests.faults import proven
 from tests.unit.queues.build import cluster_queue, condition, flavor, job, local_queue, make, name_of, true
 from tests.unit.queues.conftest import decide
 
@@ -126,3 +129,28 @@ async def test_statuses_show_weighted_shares_where_queues_share_fairly(quiet: Cl
 def test_a_weight_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="resource_weights"):
         _ = QueueSettings(admission_fair_sharing=AdmissionFairSharing(resource_weights=(text,))).decisions
+
+
+def published_with_a_gang_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueController, "_publish_shares", lambda self: None)
+
+
+@proven(without=published_with_a_gang_only)
+async def test_f774_a_cohort_tells_its_share_before_any_gang_and_after_its_weight_changed(quiet: Cluster) -> None:
+    """F774: a Cohort is made or changed while no gang of it comes or goes. Holds: its status has its share all the same
+    (by the weight that it has now)."""
+    house = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "house"}}
+    decide(quiet, QueueSettings(fair_sharing=True))
+    poor = cluster_queue("poor", quota={"cpu": "0"}, cohortName="house")
+    rich = cluster_queue("rich", quota={"cpu": "8"}, cohortName="roof")
+    await make(quiet, flavor(), poor, rich, local_queue("user-queue", to="poor"))
+    await make(quiet, {**house, "spec": {"parentName": "roof"}})
+
+    def share(amount: int) -> Callable[[Json], bool]:
+        return lambda one: (one.get("status") or {}).get("fairSharing") == {"weightedShare": amount}
+
+    await quiet.until(kinds.COHORT, "house", share(0), namespace="")
+    await make(quiet, job("borrows", 4))
+    await quiet.until(kinds.COHORT, "house", share(500), namespace="")
+    await quiet.client.patch(kinds.COHORT, "house", "", {"spec": {"fairSharing": {"weight": "2"}}})
+    await quiet.until(kinds.COHORT, "house", share(250), namespace="")

@@ -479,6 +479,7 @@ class QueueController:
                 self._update_all(self._workloads_of(name))
                 self._note_local_queues(name)
                 self._note_what_it_names(change)
+                self._publish_cohorts(name)
                 if obj is None:
                     self.metrics.forget(name)
                 if obj is None or change.old is None or obj.spec.cohort_name != change.old.spec.cohort_name:
@@ -486,6 +487,7 @@ class QueueController:
             case kinds.COHORT:
                 self._update_or_remove(f"Cohort/{name}", obj, read.cohort)
                 self.metrics.forget_cohorts()
+                self._publish_shares()
             case kinds.RESOURCE_FLAVOR:
                 self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
                 self._note_cluster_queues()
@@ -578,11 +580,21 @@ class QueueController:
         """Numbers of these queues have changed."""
         for address in addresses:
             self.statuses.enqueue(address, self._pace.pause(address, self._status.counts.of(*address).is_empty))
-            if self.settings.fair_sharing and address[0] == kinds.CLUSTER_QUEUE:
+            if address[0] == kinds.CLUSTER_QUEUE:
                 self._publish_cohorts(address[1].name)
+
+    def _publish_shares(self) -> None:
+        """A cohort is another: what it gives changes the shares of all that are below and beside it."""
+        if not self.settings.fair_sharing:
+            return
+        for cohort in self.caches.cohorts:
+            self.statuses.enqueue((kinds.COHORT, cohort), STATUS_PAUSE)
+        self._note_cluster_queues()
 
     def _publish_cohorts(self, cluster_queue: str) -> None:
         """The shares of all cohorts above it have changed with its own."""
+        if not self.settings.fair_sharing:
+            return
         queue = self.caches.cluster_queue(cluster_queue)
         above, seen = queue.spec.cohort_name if queue is not None else "", set[str]()
         while above and above not in seen:
