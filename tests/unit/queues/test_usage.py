@@ -61,9 +61,12 @@ async def test_what_a_local_queue_had_is_stored_and_counts_for_the_next_controll
     assert condition(waiting, "QuotaReserved")["status"] == "False"
     told = await quiet.until(kinds.LOCAL_QUEUE, "little", lambda one: consumed(one).get("cpu") not in (None, "1"))
     penalty = 4000 * (1 - 0.5 ** (300 / 3600))
-    assert consumed(told) == {"cpu": f"{round(1000 + penalty)}m"}
+    assert consumed(told) == {"cpu": f"{round(1000 + penalty)}m", "memory": "0"}
     rows = await places.usages(quiet.client)
-    assert [(row["queue"], row["consumed"]) for row in rows] == [("little", consumed(told)), ("much", {"cpu": "8"})]
+    assert [(row["queue"], row["consumed"]) for row in rows] == [
+        ("little", consumed(told)),
+        ("much", {"cpu": "8", "memory": "0"}),
+    ]
 
 
 async def test_usage_is_told_of_queues_that_do_not_share_by_it_too(quiet: Cluster) -> None:
@@ -71,8 +74,8 @@ async def test_usage_is_told_of_queues_that_do_not_share_by_it_too(quiet: Cluste
     decide(quiet, QueueSettings(admission_fair_sharing=SHARING))
     (made,) = await make(quiet, job("runs", 4))
     await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
-    told = await quiet.until(kinds.LOCAL_QUEUE, "user-queue", lambda one: bool(consumed(one)))
-    assert consumed(told) == {"cpu": f"{round(4000 * (1 - 0.5 ** (300 / 3600)))}m"}
+    told = await quiet.until(kinds.LOCAL_QUEUE, "user-queue", lambda one: consumed(one).get("cpu", "0") != "0")
+    assert consumed(told) == {"cpu": f"{round(4000 * (1 - 0.5 ** (300 / 3600)))}m", "memory": "0"}
 
 
 async def test_users_of_one_queue_share_it_and_what_they_had_is_stored_beside_the_queue(quiet: Cluster) -> None:

@@ -139,7 +139,7 @@ class QueueStatus:
             draft.put("Active", True, "Ready", "Can submit new workloads to localQueue")
         quotas = dict(islice(_quotas(cluster_queue).items(), MOST_FLAVORS))
         _count(draft, self.counts.of(kinds.LOCAL_QUEUE, key_of(queue)), quotas, borrows=False)
-        self._shares.local_queue(draft, queue)
+        self._shares.local_queue(draft, queue, {resource for each in quotas.values() for resource in each})
 
     async def _note_users(self, queue: Published, text: str) -> None:
         """What users had, beside the status, which has no place for it."""

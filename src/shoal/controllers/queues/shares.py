@@ -5,7 +5,7 @@ The engine's figures in the words of Kueue's statuses; made when a status is pub
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -40,13 +40,14 @@ class QueueShares:
         share = self._engine.weighted_share(kind, name) if self._settings.fair_sharing else None
         _set(draft, {"weightedShare": share} if share is not None else None)
 
-    def local_queue(self, draft: Draft, queue: LocalQueue) -> None:
+    def local_queue(self, draft: Draft, queue: LocalQueue, covered: Iterable[str]) -> None:
+        """`covered`: resources that its ClusterQueue has quotas of; those it had nothing of are told, too, as 0."""
         usage = self._engine.usage(queue.metadata.namespace or "", queue.metadata.name)
         if usage is None:
             _set(draft, None)
             return
         status = {
-            "consumedResources": shown(usage.consumed.amounts),
+            "consumedResources": shown({**dict.fromkeys(covered, 0.0), **usage.consumed.amounts}),
             "lastUpdate": seconds_text(usage.consumed.at),
         }
         share = LARGEST_SHARE if usage.share >= LARGEST_SHARE else round(usage.share)
