@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.cli.cluster import judges, preparers
-from shoal.kube.errors import Invalid
+from shoal.kube.errors import Forbidden
 from tests.cluster import Cluster
 from tests.unit.queues.build import (
     cluster_queue,
@@ -214,10 +214,10 @@ async def test_on_one_machine_the_server_itself_holds_a_labelled_job_and_refuses
     kept = ray_job("kept", 1)
     del kept["spec"]["suspend"]
     kept["spec"]["shutdownAfterJobFinishes"] = False
-    with pytest.raises(Invalid, match="a queue gets its quota back when the job ends"):
+    with pytest.raises(Forbidden, match="a queue gets its quota back when the job ends"):
         await make(cluster, kept)
     moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "another"}}}
-    with pytest.raises(Invalid, match="immutable while the job is not suspended"):
+    with pytest.raises(Forbidden, match="immutable while the job is not suspended"):
         await cluster.client.patch(kinds.RAY_JOB, "train", "default", moved)
     (queue,) = await make(cluster, cluster_queue("second"))
     assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]

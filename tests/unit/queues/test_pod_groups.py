@@ -14,7 +14,7 @@ from shoal.controllers.queues.jobs import pod_group
 from shoal.controllers.queues.jobs.pod import carrying
 from shoal.controllers.queues.jobs.pod_group import GROUPS, role_hash
 from shoal.controllers.queues.pod_groups import PodGroupKeeper
-from shoal.kube.errors import Invalid
+from shoal.kube.errors import Forbidden
 from shoal.sdk.explaining import explain_to, searched_kinds
 from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster
@@ -200,7 +200,7 @@ async def test_wrong_marks_of_a_group_are_refused(
     if label:
         made["metadata"]["labels"][kueue_names.POD_GROUP] = label
     made["metadata"]["annotations"] = annotations
-    with pytest.raises(Invalid, match=wrong):
+    with pytest.raises(Forbidden, match=wrong):
         await make(held, made)
 
 
