@@ -45,6 +45,10 @@ def test_without_a_known_end_it_is_unknown_and_the_gang_is_named():
     told = estimate(found, str)
     assert told.at is None and told.basis == "Unknown" and "AppWrapper/default/first has no time limit" in told.message
     assert "too large" in estimate(None, str).message
+    alike = estimate(Forecast(endless=("AppWrapper/default/old", "Workload/default/old")), lambda one: one[-3:])
+    assert alike.message.startswith("unknown because old has no time limit")
+    many = estimate(Forecast(endless=tuple(f"Job/default/{each}" for each in range(9))), str)
+    assert "Job/default/0, Job/default/1, Job/default/2 and 6 more have no time limit" in many.message
     assert "more than 4 gangs" in estimate(Forecast(ends=5, too_far=True), str).message
 
 

@@ -69,19 +69,23 @@ def estimate(found: Forecast | None, words: Callable[[str], str]) -> StartEstima
     if found is not None and found.at:
         basis, message = _BASES[found.bases] if found.ends else NO_ENDS
         return StartEstimate(at=seconds_text(found.at), basis=basis, message=message, ends=found.ends)
-    return StartEstimate(basis="Unknown", message=words(f"unknown because {_why_not(found)}"))
+    return StartEstimate(basis="Unknown", message=f"unknown because {_why_not(found, words)}")
 
 
-def _why_not(found: Forecast | None) -> str:
+def _why_not(found: Forecast | None, words: Callable[[str], str]) -> str:
     if found is None:
         return "this cluster is too large to try it out"
     if found.too_far:
         return f"more than {found.ends - 1} gangs end before it"
     if not found.endless:
         return "the end of other gangs alone would not start it"
-    named = ", ".join(found.endless[:MOST_NAMED])
-    more = f" and {len(found.endless) - MOST_NAMED} more" if len(found.endless) > MOST_NAMED else ""
-    many = len(found.endless) > 1
+    first = found.endless[: 2 * MOST_NAMED]
+    called = list(dict.fromkeys(words(one) for one in first))  # an AppWrapper and its Workload have one name
+    shown = called[:MOST_NAMED]
+    left = len(found.endless) - len(first) + len(called) - len(shown)
+    named = ", ".join(shown)
+    more = f" and {left} more" if left else ""
+    many = len(shown) + left > 1
     return (
         f"{named}{more} {'have' if many else 'has'} no time limit, and fewer than {FEWEST} earlier runs of the same "
         "user in the same queue are known"
