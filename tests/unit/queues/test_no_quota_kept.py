@@ -12,7 +12,7 @@ from shoal.controllers.appwrapper import AppWrapperSettings
 from shoal.controllers.queues import QueueSettings, context, ownership
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
-from tests.cluster import Cluster
+from tests.cluster import Cluster, running
 from tests.faults import proven
 from tests.planning import planned
 from tests.unit.queues.build import (
@@ -27,6 +27,7 @@ from tests.unit.queues.build import (
     said,
     true,
 )
+from tests.unit.queues.conftest import decide
 from tests.unit.queues.test_overtaken import PRIORITY, priority_class
 
 FIRST = {PRIORITY: "p1"}
@@ -73,6 +74,28 @@ async def test_f770_a_second_workload_of_a_job_goes(cluster: Cluster) -> None:
     await cluster.settled()
     assert (await cluster.get(kinds.WORKLOAD, name_of(made)))["metadata"]["uid"] == own["metadata"]["uid"]
     await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 1, 1))
+
+
+def never_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def owner_is(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(ownership, "owner_is", owner_is)
+
+
+@proven(without=never_gone)
+async def test_f775_a_workload_whose_job_is_gone_waits_no_more() -> None:
+    """F775: a job that waits is deleted, and the garbage collector takes its time. Holds: its Workload is finished and
+    gets no quota, as in Kueue."""
+    async with running(with_builtin=False) as bare:  # no garbage collector
+        decide(bare)
+        await make(bare, flavor(), cluster_queue(quota={"cpu": "1"}), local_queue())
+        (made,) = await make(bare, job("large", 2, cpu="1"))
+        name = name_of(made)
+        await bare.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+        await bare.client.delete(kinds.JOB, "large", "default", propagation="Background")
+        ended = await bare.until(kinds.WORKLOAD, name, true("Finished"))
+        assert said(ended, "Finished")[1] == "OwnerNotFound"
 
 
 class Refusing:

@@ -5,6 +5,8 @@ Asked by the reconciler before it lets go of quota or of the Workload itself.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from shoal.api import kueue_names
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import controller_of
@@ -29,20 +31,22 @@ def cannot_have_started(workload: Workload) -> bool:
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
-async def is_left_over(client: Client, workload: Workload, managing: Managing) -> bool:
-    """Is its job there, and a queue's no more? Then we do not watch it, and it needs no quota of ours. Or is the job
-    held by a Workload of another name? Then this one would hold quota for no pod."""
+async def owner_is(client: Client, workload: Workload, managing: Managing) -> Literal["", "gone", "without it"]:
+    """Where the job is that owns it. Without it: the job is there, and a queue's no more, so that we do not watch it
+    and it needs no quota of ours, or it has a Workload of another name, and this one would hold quota for no pod."""
     owner, kind = controller_of(workload.metadata), _job_kind(workload)
     if owner is None or kind is None:
-        return False
+        return ""
     try:
         job = await client.get(kind.kind, owner.name, workload.metadata.namespace)
-    except (NotFound, Forbidden):
-        return False
+    except NotFound:
+        return "gone"
+    except Forbidden:
+        return ""
     if job["metadata"]["uid"] != owner.uid:
-        return False
+        return "gone"
     has_another = not is_group(workload) and workload_key(kind, job) != key_of(workload)
-    return has_another or not managing.is_queued(kind, job)
+    return "without it" if has_another or not managing.is_queued(kind, job) else ""
 
 
 def _job_kind(workload: Workload) -> GangJob | None:

@@ -126,11 +126,13 @@ class QueueReconciler:
             if ended:
                 return None
         elif ownership.is_orphan(workload):
-            steps.finish(draft, "OwnerNotFound", "The workload's owner no longer exists")
-            return await self._after_the_end(await self._context.store(draft))
-        elif await ownership.is_left_over(self._context.client, workload, self._managing):
-            await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
-            return None
+            return await self._orphaned(draft)
+        elif job_is := await ownership.owner_is(self._context.client, workload, self._managing):
+            if job_is == "without it":
+                await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
+                return None
+            if not draft.is_true("QuotaReserved") and not draft.get("admission"):
+                return await self._orphaned(draft)  # before the garbage collector comes it gets no quota again
         elif (value := self._value_of_class(workload)) != workload.spec.priority:
             await self._patch(workload, {"spec": {"priority": value}})
             return None
@@ -149,6 +151,10 @@ class QueueReconciler:
             later.append(await self._start_or_stop(workload, *found))
             later.append(await drop_deactivated(self._context, workload, *found))
         return min((one for one in later if one is not None), default=None)
+
+    async def _orphaned(self, draft: WorkloadDraft) -> float | None:
+        steps.finish(draft, "OwnerNotFound", "The workload's owner no longer exists")
+        return await self._after_the_end(await self._context.store(draft))
 
     def _value_of_class(self, workload: StoredWorkload) -> int | None:
         """What its WorkloadPriorityClass is worth now, for a Workload without a job of ours; else as it is stored."""
