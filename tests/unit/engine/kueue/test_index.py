@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shoal.engine.kueue.cycle.lacking import PlaceNeed
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.plain import PlainHeads
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
@@ -92,4 +93,9 @@ def test_with_racks_every_decision_is_the_same_where_no_gang_may_be_evicted(bloc
 
 def test_a_queue_that_is_not_called_for_places_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IndexedHeads, "called", lambda self, record: None)
+    assert any(missed(seed, RackHistory, peaceful=True) for seed in range(0, 320, 2))
+
+
+def test_a_flavor_that_is_wrongly_taken_for_one_without_quota_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlaceNeed, "within", lambda self, free: PlaceNeed(tuple(each[1:] for each in self.ways)))
     assert any(missed(seed, RackHistory, peaceful=True) for seed in range(0, 320, 2))

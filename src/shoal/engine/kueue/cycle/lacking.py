@@ -1,14 +1,16 @@
 """Gangs that had their quota and found no places in a topology, and what has to be free before they may.
 
 Noted by the planner and by heads, asked when places moved: a queue is called only if every pod set of such a gang,
-taken alone, has room now. Cheap, and never wrongly no; where others may be made to leave for a gang, or it keeps its
-place at the front whatever is free, its queue is called whenever places moved. Decides nothing.
+taken alone, has room now on a flavor that has quota for it. Cheap, and never wrongly no; where others may be made to
+leave for a gang, or it keeps its place at the front whatever is free, its queue is called whenever places moved.
+Decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from shoal.engine.kueue.facts import FlavorResource, Usage
 from shoal.engine.kueue.topology import PodsToPlace
 from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.kueue.topology.room import PlaceRoom, PodKind, room_of
@@ -18,11 +20,11 @@ from shoal.engine.model import Toleration
 class Way:
     """Places for one pod set on one flavor."""
 
-    __slots__ = ("_known", "count", "flavor", "kind", "level", "one_domain", "pods", "tolerations")
+    __slots__ = ("_known", "charge", "count", "flavor", "kind", "level", "one_domain", "pods", "tolerations")
 
     def __init__(
         self, flavor: str, kind: PodKind, pods: PodsToPlace, tolerations: tuple[Toleration, ...], level: int, *,
-        one_domain: bool, count: int,
+        one_domain: bool, count: int, charge: Usage,
     ) -> None:  # fmt: skip
         self.flavor = flavor
         self.kind = kind
@@ -31,6 +33,8 @@ class Way:
         self.level = level
         self.one_domain = one_domain
         self.count = count
+        self.charge = charge
+        """What it takes of the quota of the flavor."""
         self._known: tuple[PlaceRoom, int, int] | None = None
         """Its number in the room that was last asked, and what that had forgotten by then."""
 
@@ -48,13 +52,25 @@ class Way:
 class PlaceNeed:
     """What gangs of one shape need in the topologies of the flavors that their queue offers."""
 
-    __slots__ = ("_known", "_turn", "ways")
+    __slots__ = ("_known", "_turn", "_within", "ways")
 
     def __init__(self, ways: tuple[tuple[Way, ...], ...]) -> None:
         """`ways`: by pod set, one of these is enough."""
         self.ways = ways
         self._turn = -1
         self._known = True
+        self._within: dict[tuple[tuple[Way, ...], ...], PlaceNeed] = {}
+
+    def within(self, free: Mapping[FlavorResource, int]) -> PlaceNeed:
+        """The same where only flavors count of which so much quota is free. Until more is free there, places on others
+        are of no use; once it is, the queue is called for that."""
+        ways = tuple([tuple([way for way in each if _has_quota(way, free)]) for each in self.ways])
+        if ways == self.ways:
+            return self
+        known = self._within.get(ways)
+        if known is None:
+            known = self._within[ways] = PlaceNeed(ways)
+        return known
 
     def may_be_met(self, ledger: TopologyLedger) -> bool:
         """The same for all gangs of the shape, and worked out once for as long as nothing changes."""
@@ -62,6 +78,13 @@ class PlaceNeed:
             self._known = all(any(way.has_room(ledger) for way in ways) for ways in self.ways)
             self._turn = ledger.turn
         return self._known
+
+
+def _has_quota(way: Way, free: Mapping[FlavorResource, int]) -> bool:
+    for at, amount in way.charge.items():  # noqa: SIM110 (asked for every head: a generator would cost more)
+        if amount > 0 and amount > free[at]:
+            return False
+    return True
 
 
 class LackingPlaces:

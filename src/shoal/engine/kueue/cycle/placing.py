@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from shoal.engine.kueue.cycle.lacking import PlaceNeed, Way
 from shoal.engine.kueue.cycle.record import QueueRecord
-from shoal.engine.kueue.demand import PodDemand, QueueMember
-from shoal.engine.kueue.facts import Flavor, KueueSettings
+from shoal.engine.kueue.demand import PodDemand, QueueMember, totals_of
+from shoal.engine.kueue.facts import Flavor, FlavorResource, KueueSettings, Usage
 from shoal.engine.kueue.flavors.assignment import (
     TOPOLOGY_PLACEMENT_FAILED,
     Assignment,
@@ -143,9 +143,17 @@ class PlacingStep:
                 room_of(tree).row(kind_of(pods, flavor.tolerations), pods, flavor.tolerations)
             except BadInput:
                 return None
-            found.append(Way(name, kind_of(pods, flavor.tolerations), pods, flavor.tolerations, grain.level,
-                             one_domain=grain.required, count=demand.least))  # fmt: skip
+            kind, charge = kind_of(pods, flavor.tolerations), self._charge(demand, name)
+            found.append(Way(name, kind, pods, flavor.tolerations, grain.level,
+                             one_domain=grain.required, count=demand.least, charge=charge))  # fmt: skip
         return tuple(found) or None
+
+    def _charge(self, demand: PodDemand, flavor: str) -> Usage:
+        """What the fewest pods of a set take of a flavor's quota."""
+        groups = self.record.groups
+        asked = totals_of(demand, demand.least, "pods" in groups)
+        offers = [name for name in asked if name in groups and any(one.name == flavor for one in groups[name].flavors)]
+        return {FlavorResource(flavor, name): asked[name] for name in offers}
 
     def judged(self, found: Assignment) -> Assignment:
         """The assignment with places, or with what keeps its pods from having any."""

@@ -19,6 +19,7 @@ from shoal.engine.kueue.cycle.state import QueueState
 from shoal.engine.kueue.decisions import Displace, Evict, QueueDecisions, Reserve, Shed, Wait
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.flavors.assignment import WAITING_FOR_QUOTA
+from shoal.engine.kueue.index.waits_for import Free
 from shoal.engine.kueue.unheard import Known, why_waiting
 from shoal.engine.model import Turn
 
@@ -149,7 +150,8 @@ class QueuePlanner:
             if state.rules.indexes and entry.assignment is not None:
                 known = record.waits_for(member, state.flavors, state.settings)
                 if topologies_matter(member, record, state.settings):
-                    state.lacking.note(record.name, place_need(member, record, known, state.settings))
+                    need = place_need(member, record, known, state.settings)
+                    state.lacking.note(record.name, need.within(Free(record.node)) if need is not None else None)
             send_back(entry, record, known, state.rules)
             if member.uid in state.rooms:
                 if entry.back in (back.PENDING_PREEMPTION, back.AFTER_NOMINATION) or member.flavors_remain:

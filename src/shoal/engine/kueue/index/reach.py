@@ -228,9 +228,10 @@ class QueueSurvey:
         """Where it may not, its queue is called once it may."""
         if waits_for.need is None or waits_for.need == "unknown" or not asks_for_places_only(self.record):
             return True
-        if waits_for.need.may_be_met(self._state.topologies):
+        need = waits_for.need.within(self.reach.free(self.record))
+        if need.may_be_met(self._state.topologies):
             return True
-        self._state.lacking.note(self.record.name, waits_for.need)
+        self._state.lacking.note(self.record.name, need)
         return False
 
 

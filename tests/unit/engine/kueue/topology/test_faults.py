@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api.labels import HOSTNAME
 from shoal.engine.kueue import Flavor, FlavorQuota, LocalQueue, ResourceGroup, Terms, TopologyFact
-from shoal.engine.kueue.cycle.lacking import LackingPlaces
+from shoal.engine.kueue.cycle.lacking import LackingPlaces, PlaceNeed
 from shoal.engine.kueue.cycle.placing import PlacingStep, Wanted
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import QueueMember
@@ -168,3 +168,34 @@ def test_f763_places_that_are_remembered_are_those_that_would_be_found(monkeypat
             history.step()
     assert all(answers)
     assert len(answers) > 400
+
+
+def counts_room_without_quota(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PlaceNeed, "within", lambda self, free: self)
+
+
+@proven(without=counts_room_without_quota)
+def test_f765_room_on_a_flavor_without_quota_calls_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F765: gangs have quota on a flavor that has no nodes, and room moves on another of which their queues have none
+    left. Holds: these queues are not called for that, however many they are; once one has its quota back its gang
+    starts there."""
+    pools = ("spot", "on-demand")
+    groups = (ResourceGroup(("cpu",), tuple(FlavorQuota(pool, {"cpu": limits(2)}) for pool in pools)),)
+    told = World(queue("a", groups=groups), queue("b", groups=groups))
+    told.tell(TopologyFact(name="racks", levels=(RACK, HOSTNAME)))
+    told.tell(*(Flavor(name=pool, labels={"pool": pool}, topology="racks") for pool in pools))
+    told.tell(*(node(f"{rack}1", 2, {RACK: rack, "pool": "spot"}) for rack in "xy"))
+    told.tell(*(LocalQueue(namespace="default", name=name, cluster_queue=name) for name in "ab"))
+    told.tell(racked("busy", "b", 2), racked("first", "a", 2))
+    assert placed_on(told.plan()) == {"busy": {"x1": 2}, "first": {"y1": 2}}
+    told.tell(racked("second", "a", 2))
+    assert placed_on(told.plan()) == {}
+    called: list[str] = []
+    heads = told.kueue.register.heads
+    call = heads.called
+    monkeypatch.setattr(heads, "called", lambda record: (called.append(record.name), call(record)))
+    told.finish("busy")
+    assert placed_on(told.plan()) == {}
+    assert "a" not in called
+    told.finish("first")
+    assert placed_on(told.plan()) == {"second": {"x1": 2}}
