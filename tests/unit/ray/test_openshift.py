@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from shoal.api import kinds
 from shoal.api.meta import Json
-from shoal.controllers.ray import RaySettings, from_environment, view
+from shoal.controllers.ray import RaySettings, from_environment, services, view
 from tests.conformance.kuberay_traces import Stage
+from tests.faults import proven
 from tests.unit.ray.builders import ray_cluster
 
 ROUTES: Json = {
@@ -80,3 +83,18 @@ async def test_an_ingress_is_made_on_openshift_where_kuberays_switch_says_so():
     await stage.stop()
     assert routes == []
     assert [view.name(one) for one in ingresses] == ["demo-head-ingress"]
+
+
+def copies_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "_entrance_annotations", lambda cluster: dict(view.annotations_of(cluster)))
+
+
+@proven(without=copies_all)
+def test_f786_an_entrance_does_not_say_that_it_was_applied_as_the_cluster() -> None:
+    """F786: a RayCluster that `kubectl apply` created asks for a Route or an Ingress, to which its annotations are
+    copied. Holds: what kubectl and Shoal note of the cluster itself is not among them, the user's own are."""
+    body = ray_cluster()
+    noted = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "shoal.dev/submitted-by": "anna"}
+    body["metadata"]["annotations"] = {**noted, "haproxy.router.openshift.io/timeout": "5m"}
+    for entrance in (services.route(body), services.ingress(body)):
+        assert view.annotations_of(entrance) == {"haproxy.router.openshift.io/timeout": "5m"}

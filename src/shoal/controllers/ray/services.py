@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.api.gang import PREFIX
+from shoal.api.labels import LAST_APPLIED
 from shoal.api.meta import Json
 from shoal.controllers.ray import names, view
 from shoal.controllers.ray.settings import RaySettings
@@ -97,7 +99,7 @@ def ingress(cluster: Json) -> Json:
     """One rule to the dashboard. The cluster's annotations are copied, its class becomes the Ingress's."""
     name = view.name(cluster)
     options = view.head(cluster).get("ingressOptions") or {}
-    annotations = dict(view.annotations_of(cluster))
+    annotations = _entrance_annotations(cluster)
     ingress_class = annotations.pop(names.INGRESS_CLASS, None)
     backend = {"service": {"name": view.head_service_name(cluster), "port": {"number": view.dashboard_port(cluster)}}}
     path = {"path": options.get("path") or "/", "pathType": options.get("pathType") or "Prefix", "backend": backend}
@@ -114,6 +116,13 @@ def ingress(cluster: Json) -> Json:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
 
 
+def _entrance_annotations(cluster: Json) -> dict[str, str]:
+    """The cluster's own, by which users configure the router. What kubectl and Shoal note of the cluster itself says
+    nothing of its entrance, and `kubectl apply` of that one would take out what was never in it."""
+    found = view.annotations_of(cluster)
+    return {name: text for name, text in found.items() if name != LAST_APPLIED and not name.startswith(PREFIX)}
+
+
 def route(cluster: Json) -> Json:
     """What stands for the Ingress on OpenShift; without a host the router chooses one."""
     options = view.head(cluster).get("ingressOptions") or {}
@@ -124,7 +133,7 @@ def route(cluster: Json) -> Json:
     }
     spec.update({field: options[field] for field in ("host", "path") if options.get(field)})
     metadata = _metadata(cluster, names.route(view.name(cluster)), _entrance_labels(cluster))
-    metadata["annotations"] = dict(view.annotations_of(cluster))
+    metadata["annotations"] = _entrance_annotations(cluster)
     return {"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": metadata, "spec": spec}
 
 
