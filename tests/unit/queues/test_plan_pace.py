@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.controllers.planning.pace import GREAT_CROWD, LONGEST, PlanPace
+from shoal.controllers.planning.pace import BACKLOG, BACKLOG_PAUSE, GREAT_CROWD, LONGEST, PlanPace
 
 
 def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0) -> int:
@@ -43,3 +43,12 @@ def test_a_plan_that_takes_long_is_followed_by_a_longer_pause() -> None:
     assert 0.17 < pace.left(0.03, 500) < 0.19
     pace.planned(1.0, 3.0, 500)
     assert pace.left(3.0, 500) == LONGEST
+
+
+def test_while_many_decisions_are_yet_to_be_stored_others_are_not_made_in_a_hurry() -> None:
+    pace = PlanPace()
+    pace.planned(0.0, 0.001, 500)
+    assert pace.left(0.001, 500, BACKLOG + 1) == BACKLOG_PAUSE
+    assert pace.left(0.001 + BACKLOG_PAUSE, 500, BACKLOG + 1) == 0.0
+    assert pace.left(0.001, 500, BACKLOG) < 0.03
+    assert pace.left(0.001, 50, BACKLOG + 1) == 0.0

@@ -73,6 +73,11 @@ class Decisions:
         self._decided: dict[str, int] = {}
         """When a gang's pending admission or eviction was decided."""
 
+    @property
+    def unstored(self) -> int:
+        """Reservations and admissions that were decided and are on their way to the API server."""
+        return len(self._admits) + len(self._reservations)
+
     # --- facts
 
     def settle(self, gang: Gang) -> None:

@@ -302,7 +302,7 @@ class PlanningLoop:
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
-            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd):
+            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd, self.decisions.unstored):
                 await self.clock.sleep(left)
             self._changed.clear()
             began = self.clock.monotonic()
