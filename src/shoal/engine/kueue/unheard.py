@@ -82,7 +82,7 @@ def _searched(
     member: QueueMember, record: QueueRecord, state: QueueState, now: int, reach: Reach
 ) -> tuple[Assignment, bool]:
     """As a cycle would look at it, from the first flavor; and whether others would have to leave for it."""
-    preemptor = Preemptor(state.records, state.settings, spared=state.spared_by)
+    preemptor = Preemptor(state.records, state.settings, spared=state.spared_by, claimed=state.claimed)
     memory, member.memory = member.memory, None
     oracle = preemptor.oracle(member, now, reach)
     search = Search(member, record.fact, record.groups, record.node, state.flavors, state.settings, oracle)

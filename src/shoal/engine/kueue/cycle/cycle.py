@@ -37,6 +37,7 @@ from shoal.engine.kueue.flavors.shrink import least_reduction
 from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
+from shoal.engine.kueue.preemption.claims import ComingQuota
 from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.preemption.taken import TakenVictims
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
@@ -58,13 +59,14 @@ class QueueCycle:
         """The first cycle of this plan."""
         self.taken = TakenVictims()
         """Victims chosen so far in this cycle."""
-        self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by)
+        self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by, state.claimed)
         self.borrowed_room: list[tuple[QuotaTreeNode, Usage, Uses]] = []
         """Usage that counts only until the end of this cycle."""
         self.reach = Reach(state.records, state.settings)
         """What gangs could get before any is served, beside what is kept for others."""
         self.kept: dict[str, tuple[FreedQuota, Usage]] = {}
         """By UID of a preemptor: what is kept for it, in the trees until it is served."""
+        self._coming_in: dict[QuotaTreeNode, ComingQuota] = {}
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
         self.shed: list[Shed] = []
@@ -171,15 +173,31 @@ class QueueCycle:
             return True
         patient = entry.record.has_one_flavor and self.state.is_still_patient(entry.member.uid)
         leaving = self.state.still_leaving(room, patient=patient)
-        for victim in leaving:
-            victim.leave()
-        enough = room.node.fits(room.usage) and self.state.topologies.fits(room.uses)
-        for victim in leaving:
-            victim.come_back()
+        if patient and not room.uses:
+            own = _less(room.usage, self.kept[entry.member.uid][1])
+            with self._coming(room.node.root()).there(room.node, own):
+                enough = entry.waits_on = room.node.fits(room.usage)
+        else:
+            for victim in leaving:
+                victim.leave()
+            enough = room.node.fits(room.usage) and self.state.topologies.fits(room.uses)
+            for victim in leaving:
+                victim.come_back()
         if enough:
             entry.assignment, entry.victims = room.assignment, leaving
             entry.hold(room.assignment.message, WAITING_FOR_QUOTA, back.NO_FIT)
         return enough
+
+    def _coming(self, root: QuotaTreeNode) -> ComingQuota:
+        """What preemptors of this tree wait for, as of the beginning of this cycle."""
+        known = self._coming_in.get(root)
+        if known is None:
+            known = self._coming_in[root] = ComingQuota()
+            for uid, room in self.state.rooms_in(root).items():
+                known.comes(room.node, _less(room.usage, self.kept[uid][1]))
+                for victim in self.state.still_leaving(room, patient=True):
+                    known.leaves(victim.record.node, victim.member.usage)
+        return known
 
     def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
         member, record = entry.member, entry.record
@@ -277,7 +295,7 @@ class QueueCycle:
         self._take_note(entry, assignment, victims)
 
     def _take_note(self, entry: Entry, assignment: Assignment, victims: list[Victim]) -> None:
-        entry.assignment, entry.victims = assignment, victims
+        entry.assignment, entry.victims, entry.waits_on = assignment, victims, False
         entry.hold(assignment.message, assignment.reason or WAITING_FOR_QUOTA, back.NO_FIT)
         member = entry.member
         member.memory = assignment.memory
@@ -356,7 +374,7 @@ class QueueCycle:
         if overlaps and not recomputes:
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        if not self._still_fits(entry):
+        if not entry.waits_on and not self._still_fits(entry):
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
         if entry.outcome is Outcome.PREEMPT:
@@ -549,6 +567,11 @@ class QueueCycle:
             shortfalls=shortfalls_of(entry.assignment, entry.record.name) if entry.assignment is not None else (),
             preempting=entry.preempting,
         )
+
+
+def _less(usage: Usage, kept: Usage) -> Usage:
+    """What of it victims hold yet."""
+    return {at: amount - kept.get(at, 0) for at, amount in usage.items()}
 
 
 def _grown(part: PodSetAssignment, there: PodSetAssignment | None) -> PodSetAssignment:

@@ -22,8 +22,7 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "_uses", "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason",
-        "record", "unplaced", "victims",
+        "_uses", "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record", "unplaced", "victims", "waits_on",
     )  # fmt: skip
 
     def __init__(self, member: QueueMember, record: QueueRecord) -> None:
@@ -41,6 +40,8 @@ class Entry:
         """Earlier entries of the cycle took what it would have had."""
         self.passed = False
         """It was overtaken in every cycle, and those behind it have their turn now."""
+        self.waits_on = False
+        """Its victims are waited for, and all that it needs comes with them; no other has taken any of it."""
         self.preempting = 0
         self._uses: tuple[Assignment, Uses] | None = None
 

@@ -8,7 +8,7 @@ no gang may evict one that evicted it since something outside last changed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import ReferenceType, ref
@@ -24,6 +24,7 @@ from shoal.engine.kueue.flavors.assignment import Assignment
 from shoal.engine.kueue.index.protocol import Heads
 from shoal.engine.kueue.index.waits_for import WaitsForCache
 from shoal.engine.kueue.preemption.candidates import NO_GANGS, Victim
+from shoal.engine.kueue.preemption.claims import Rank, VictimClaims, rank_of
 from shoal.engine.kueue.quota.forest import CohortForest
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.surplus import SurplusLedger
@@ -75,6 +76,8 @@ class QueueState:
         self.is_restless = False
         """Does the plan under way go round and round? Then rooms are kept whole."""
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
+        self._claims = VictimClaims()
+        """Victims of rooms, where preemptors wait for them before they evict."""
         self.awaited: dict[str, set[str]] = {}
         """By UID of a gang: UIDs of those whose facts say that they leave for it. Survives a restart; rooms do not."""
         self.lacking = LackingPlaces(self.topologies)
@@ -197,10 +200,32 @@ class QueueState:
             self.forest.bump(room.node)
         if before is not None and before.usage != room.usage:
             self.heads.freed(before.node)
-        self.rooms[entry.member.uid] = self._rooms_in.setdefault(room.node.root(), {})[entry.member.uid] = room
+        self._put_room(entry.member.uid, room)
+        if self.settings.patience:
+            self._claim(entry, [uid for _, uid, _ in leaving])
         for victim in () if patient else entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
             self._evicted_before.setdefault(entry.member.uid, set()).add(victim.member.uid)
+
+    def claimed(self, member: QueueMember, wanted: Usage) -> Container[str]:
+        """Victims that this gang may not count on, with what it wants, because others come first."""
+        if not self._claims:
+            return NO_GANGS
+        rank = None if self.is_restless else rank_of(member, self.records[member.queue].node, wanted)
+        return self._claims.against(member.uid, rank)
+
+    def _claim(self, entry: Entry, victims: list[str]) -> None:
+        """Those that lose a victim by it keep what they lack from others, and look for another."""
+        rank = Rank(entry.height > 0, entry.member.order)
+        for uid, lost in self._claims.take(entry.member.uid, rank, victims).items():
+            room = self.rooms.get(uid)
+            if room is not None:
+                left = tuple(victim for victim in room.victims if victim[1] not in lost)
+                self._put_room(uid, msgspec.structs.replace(room, victims=left))
+                self.forest.bump(room.node)
+
+    def _put_room(self, uid: str, room: FreedQuota) -> None:
+        self.rooms[uid] = self._rooms_in.setdefault(room.node.root(), {})[uid] = room
 
     def give_up_room(self, uid: str) -> None:
         """The preemptor is gone, has quota by now, or does not fit any more even so. What was kept is free for others,
@@ -252,6 +277,7 @@ class QueueState:
             del siblings[uid]
             if not siblings:
                 del self._rooms_in[room.node.root()]
+            self._claims.drop(uid, [victim for _, victim, _ in room.victims])
         return room
 
     def still_leaving(self, room: FreedQuota, *, patient: bool = False) -> list[Victim]:
@@ -284,6 +310,7 @@ class QueueState:
             self.forest.bump(root)  # what could be reached there was worked out beside what was kept
         self.rooms.clear()
         self._rooms_in.clear()
+        self._claims.clear()
         self.outside_change()
 
     def outside_change(self) -> None:

@@ -37,7 +37,7 @@ def is_accelerator(resource: str) -> bool:
 class PreemptionRequest:
     """One wish for room: the gang that wants it, where, how much in all, and at which places victims are needed."""
 
-    __slots__ = ("gone", "member", "now", "placeable", "places", "record", "records", "spared", "wanted")
+    __slots__ = ("claimed", "gone", "member", "now", "placeable", "places", "record", "records", "spared", "wanted")
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class PreemptionRequest:
         """UIDs chosen in this cycle already: they count as gone."""
         self.spared = spared
         """UIDs that this gang may not evict, unless they are leaving anyway."""
+        self.claimed: Container[str] = NO_GANGS
+        """UIDs of gangs that another preemptor waits for, whose turn comes before this one's."""
         self.placeable: Callable[[], bool] | None = None
         """Are there places for its pods in the topology of its flavors, as things are? None: it needs none."""
 
@@ -127,6 +129,8 @@ def may_be_asked(request: PreemptionRequest, member: QueueMember, policy: Policy
     if member.uid in request.gone or member is request.member.replaced:
         return False
     if not member.evicted and member.uid in request.spared:
+        return False
+    if member.uid in request.claimed:
         return False
     return not request.places.isdisjoint(member.usage)
 

@@ -20,7 +20,8 @@ from shoal.engine.kueue.preemption.classical import classical_victims
 
 
 class Preemptor:
-    """Finds victims among the gangs of `records`, passing over those `gone` and those `spared(uid)` names."""
+    """Finds victims among the gangs of `records`, passing over those `gone`, those that `spared(uid)` names and those
+    that are `claimed` by a preemptor which comes before this gang with what it wants."""
 
     def __init__(
         self,
@@ -28,11 +29,13 @@ class Preemptor:
         settings: KueueSettings,
         gone: Container[str] = NO_GANGS,
         spared: Callable[[str], Container[str]] = lambda uid: NO_GANGS,
+        claimed: Callable[[QueueMember, Usage], Container[str]] = lambda member, wanted: NO_GANGS,
     ) -> None:
         self.records = records
         self.settings = settings
         self.gone = gone
         self.spared = spared
+        self.claimed = claimed
         self._asked: tuple[QueueMember, Usage, frozenset[FlavorResource]] | None = None
         """What the flavor search asked last, and the answer; most gangs want one resource of one flavor, and the
         search for all that they want would be the same."""
@@ -62,6 +65,7 @@ class Preemptor:
             member, record, self.records, wanted, places, now, self.gone, self.spared(member.uid)
         )
         request.placeable = placeable
+        request.claimed = self.claimed(member, wanted)
         return fair_victims(request, self.settings) if self.settings.fair_sharing else classical_victims(request)
 
     def oracle(self, member: QueueMember, now: int, reach: Reach | None = None) -> Oracle:
