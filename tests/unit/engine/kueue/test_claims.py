@@ -87,8 +87,9 @@ def _claims_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @proven(without=_claims_nothing)
 def test_f700_two_preemptors_of_a_cohort_do_not_wait_for_the_same_gang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F700: two gangs want back what a third queue borrows, one after the other, and wait for gangs there to end. Holds:
-    each waits for its own; when these end it starts, though the other's run on; and neither looks for victims again."""
+    """F700: two gangs want back what a third queue borrows, one after the other, and wait for gangs there to end.
+    Holds: each waits for its own; when these end it starts, though the other's run on; neither looks for victims
+    again."""
     engine = lenders("one", "two")
     for name in ("w0", "w1", "w2", "w3"):
         engine.update(gang(name, "borrower", 5))

@@ -22,7 +22,8 @@ GENERIC = "generic"
 
 class Entry:
     __slots__ = (
-        "_uses", "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason", "record", "unplaced", "victims", "waits_on",
+        "_uses", "admitted", "assignment", "back", "member", "message", "overtaken", "passed", "preempting", "reason",
+        "record", "unplaced", "victims", "waits_on",
     )  # fmt: skip
 
     def __init__(self, member: QueueMember, record: QueueRecord) -> None:
