@@ -31,6 +31,8 @@ KEPT_FROM = "What is free is kept for a workload at the front of another queue o
 """Said of a gang that fits, and that the head of a strict queue keeps from starting."""
 MOST_TOLD = 20
 """Gangs of one queue up to which a plan says why newcomers wait."""
+CROWD = 1_000
+"""The same of all queues together, those with quota included."""
 
 
 class QueuePlanner:
@@ -122,12 +124,13 @@ class QueuePlanner:
         unheard, self.register.unheard = self.register.unheard, {}
         found: dict[str, Wait] = {}
         known = Known()
+        crowded = len(self.register.members) > CROWD
         for key in unheard:
             member = self.register.members.get(key)
             record = self.state.records.get(member.queue) if member is not None else None
             if member is None or record is None or record.inactive or member.uid in heard:
                 continue
-            if len(record.waiting) > MOST_TOLD and not member.gang.nowhere:
+            if (crowded or len(record.waiting) > MOST_TOLD) and not member.gang.nowhere:
                 continue
             if member.uid in record.waiting and not self.register.is_asleep(member):
                 wait = why_waiting(member, record, self.state, self.register.now, known)

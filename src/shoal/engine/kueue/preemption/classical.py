@@ -59,9 +59,8 @@ class _Queue(NamedTuple):
 def classical_victims(request: PreemptionRequest) -> list[Victim]:
     """The victims that make the request fit, or none."""
     hierarchy, priority = _others(request)
-    groups = [_first_to_leave(request, group) for group in (hierarchy, priority)]
     ordered = _Candidates(_in_order(request, hierarchy, priority))
-    for borrow in _attempts(request, *[next(group, None) is not None for group in groups]):
+    for borrow in _attempts(request, _has_any(request, hierarchy), _has_any(request, priority)):
         victims = _attempt(request, ordered, borrow)
         if victims:
             return victims
@@ -110,6 +109,12 @@ def _first_to_leave(
             if may_be_asked(request, member, policy):
                 queue = by_name[member.queue]
                 yield _Candidate(member, queue.record, _kind(request, member, queue.advantage), queue.ancestor)
+
+
+def _has_any(request: PreemptionRequest, queues: list[_Queue]) -> bool:
+    """Is there a gang in these queues that may be asked?"""
+    policy = request.record.fact.preemption.reclaim_within_cohort
+    return any(may_be_asked(request, member, policy) for queue in queues for member in queue.record.reserved.values())
 
 
 def _attempts(request: PreemptionRequest, hierarchy: bool, priority: bool) -> tuple[bool, ...]:
