@@ -361,29 +361,44 @@ class Leadership:
 
     async def _renew(self, term: Term, client: Client) -> None:
         """Renew in time, again and again; returns when another process holds the lease, or should."""
+        known: Json | None = None
+        took = 0.0
         while True:
-            await self._clock.sleep(self._settings.duration * 0.2)
+            await self._clock.sleep(self._settings.duration * 0.05 + max(0.0, self._settings.duration * 0.15 - took))
+            began = self._clock.monotonic()
             if self._stands_still():
                 log.error("lease %s is not renewed: %s did nothing for %.0f s", self._name, self.identity, STANDSTILL)
                 return
             try:
-                if not await self._renew_once(term, client):
+                known = await self._renew_once(term, client, known)
+                if known is None:
                     log.warning("%s lost lease %s to another holder", self.identity, self._name)
                     return
             except KubeError as error:
                 log.warning("lease %s was not renewed (%.1f s left): %s", self._name, term.left, error)
+            took = self._clock.monotonic() - began
 
-    async def _renew_once(self, term: Term, client: Client) -> bool:
+    async def _renew_once(self, term: Term, client: Client, known: Json | None) -> Json | None:
+        """The lease as it is stored then; None where another holds it. `known`: as we stored it last. If that is so yet,
+        one request is enough: where an API server is late with every answer, a second may come too late."""
+        if known is not None:
+            try:
+                return await self._store_renewal(term, client, known)
+            except Conflict:
+                log.debug("lease %s was written by another client, or by us without an answer", self._name)
         lease = await client.get(LEASE, self._name, self._namespace)
         spec = lease.get("spec") or {}
         if spec.get("holderIdentity") != self.identity or spec.get("leaseTransitions") != term.number:
-            return False
+            return None
+        return await self._store_renewal(term, client, lease)
+
+    async def _store_renewal(self, term: Term, client: Client, lease: Json) -> Json:
         term.check()
         sent = self._clock.monotonic()
-        lease["spec"] = {**spec, "renewTime": micro_text(self._clock.now())}
-        await client.update(LEASE, lease, self._name, self._namespace)
+        renewed = {**lease, "spec": {**lease["spec"], "renewTime": micro_text(self._clock.now())}}
+        stored: Json = await client.update(LEASE, renewed, self._name, self._namespace)
         term.extend(sent + self._settings.hold)
-        return True
+        return stored
 
     async def _until_overdue(self, term: Term) -> None:
         """Ends with the term, even while a renewal hangs."""

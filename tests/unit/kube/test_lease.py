@@ -128,6 +128,27 @@ class Slow:
         return await self._inner.send(request, timeout=timeout)
 
 
+def _reads_before_each_renewal(patch: pytest.MonkeyPatch) -> None:
+    real = Leadership._renew_once
+    patch.setattr(Leadership, "_renew_once", lambda self, term, client, known: real(self, term, client, None))
+
+
+@proven(without=_reads_before_each_renewal)
+async def test_f701_a_leader_stays_one_while_the_api_server_is_slow(
+    server: Embedded, clock: VirtualClock, start: Start
+) -> None:
+    """F701: the API server is so busy that every answer takes almost four seconds. Holds: the leader leads on; a change
+    of leader would read everything again and make it busier."""
+    first = Replica(server, "first", clock)
+    first.leadership._client = Client(slow := Slow(first.network, clock, 0.01))  # type: ignore[arg-type]
+    start(first.leadership.run(first.lead))
+    await clock.advance(10)
+    slow.seconds = 3.8
+    await clock.advance(300)
+    assert first.leads and len(first.terms) == 1
+    first.leadership._client = first.client  # the lease is given back without a wait
+
+
 def _the_term_is_never_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Term, "check", lambda self: None)
     patch.setattr(Term, "left", property(lambda self: 30.0))
