@@ -379,8 +379,8 @@ class Leadership:
             took = self._clock.monotonic() - began
 
     async def _renew_once(self, term: Term, client: Client, known: Json | None) -> Json | None:
-        """The lease as it is stored then; None where another holds it. `known`: as we stored it last. If that is so yet,
-        one request is enough: where an API server is late with every answer, a second may come too late."""
+        """The lease as it is stored then; None where another holds it. `known`: as we stored it last. Where that is so
+        yet one request is enough: if an API server is late with every answer, a second may come too late."""
         if known is not None:
             try:
                 return await self._store_renewal(term, client, known)

@@ -28,6 +28,10 @@ def test_where_very_many_wait_and_changes_do_not_stop_plans_are_a_tenth_of_a_sec
     assert 100 < plans_in(10.0, crowd=GREAT_CROWD + 1) < 120
 
 
+def test_where_a_plan_of_very_many_takes_long_it_takes_a_twentieth_of_the_time_at_most() -> None:
+    assert 30 < plans_in(10.0, crowd=GREAT_CROWD + 1, each=0.015) < 50
+
+
 def test_a_change_after_a_rest_is_planned_for_at_once_however_many_wait() -> None:
     pace = PlanPace()
     for at in range(100):

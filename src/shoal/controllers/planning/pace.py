@@ -22,6 +22,10 @@ after them."""
 SHARE = 6
 LONGEST = 0.25
 """The pause is so many times as long as the last plan took, up to this."""
+GREAT_SHARE = 20
+GREAT_LONGEST = 0.5
+"""The same where very many wait and changes do not stop coming: a plan of a thousand queues takes as long for one
+change as for fifty."""
 
 
 class PlanPace:
@@ -40,5 +44,6 @@ class PlanPace:
 
     def planned(self, began: float, ended: float, crowd: int) -> None:
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD
+        least, share, longest = (GREAT_PAUSE, GREAT_SHARE, GREAT_LONGEST) if steady else (PAUSE, SHARE, LONGEST)
         self._ended = ended
-        self._next = ended + max(GREAT_PAUSE if steady else PAUSE, min(LONGEST, SHARE * (ended - began)))
+        self._next = ended + max(least, min(longest, share * (ended - began)))
