@@ -8,7 +8,7 @@ from shoal.api import kinds
 from shoal.api.labels import KUEUE_IN_USE
 from shoal.api.meta import Json
 from shoal.cli.cluster import judges
-from shoal.controllers.queues import topology_gates, workloads
+from shoal.controllers.queues import facts, topology_gates, workloads
 from shoal.kube.errors import Forbidden, Invalid
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -21,6 +21,8 @@ from tests.unit.queues.build import (
     make,
     name_of,
     pods_of,
+    provisioning_check,
+    provisioning_config,
     ray_job,
     said,
     true,
@@ -226,6 +228,36 @@ async def test_f773_pods_of_a_drained_node_come_up_on_another(racks: Cluster) ->
     (again,) = await pods_of(racks, "train", 1)
     sent = await racks.until(kinds.POD, again["metadata"]["name"], lambda one: not one["spec"].get("schedulingGates"))
     assert {sent["spec"]["nodeSelector"][HOST]: 1} == places(moved)
+
+
+def without_what_checks_add(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(facts, "with_updates", lambda gang, workload: gang)
+
+
+@proven(without=without_what_checks_add)
+async def test_f776_places_are_among_the_nodes_that_a_check_brought(quiet: Cluster) -> None:
+    """F776: a provisioning check answers with the label of the nodes that it brought, and other nodes of the flavor
+    are free, too. Holds: the places in the topology are on those nodes, where the pods may run."""
+    decide(quiet)
+    update = {"nodeSelector": [{"key": "brought", "valueFromProvisioningClassDetail": "group"}]}
+    config = provisioning_config(podSetUpdates=update)
+    own = flavor(nodeLabels={"pool": "gpu"}, topologyName="racks")
+    queue = cluster_queue(quota={"cpu": "16"}, checks=["nodes"])
+    await make(quiet, topology(), own, provisioning_check(), config, queue, local_queue())
+    (made,) = await make(quiet, asking(job("train", 1, cpu="1"), required=HOST))
+    request = f"{name_of(made)}-nodes-1"
+    await quiet.until(kinds.PROVISIONING_REQUEST, request, lambda one: True)
+    for name, group, cpu in (("a1", "theirs", "1"), ("b1", "ours", "2")):
+        labels = {RACK: name, HOST: name, "pool": "gpu", "brought": group}
+        await quiet.add_node(name, labels=labels, cpu=cpu, memory="8Gi")
+    there = {"type": "Provisioned", "status": "True", "reason": "Provisioned", "message": ""}
+    status = {
+        "conditions": [{**there, "lastTransitionTime": "2030-01-01T00:00:00Z"}],
+        "provisioningClassDetails": {"group": "ours"},
+    }
+    await quiet.client.patch(kinds.PROVISIONING_REQUEST, request, "default", {"status": status}, subresource="status")
+    workload = await quiet.until(kinds.WORKLOAD, name_of(made), true("Admitted"))
+    assert places(workload) == {"b1": 1}
 
 
 async def test_a_taint_that_the_flavor_tolerates_is_none(quiet: Cluster) -> None:

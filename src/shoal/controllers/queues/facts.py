@@ -30,6 +30,7 @@ from shoal.controllers.queues.checks import multikueue, requests
 from shoal.controllers.queues.jobs.ray import HEAD, SUBMITTER
 from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stored import condition, is_true
+from shoal.engine.facts import tolerations
 from shoal.engine.kueue import ClusterQueue, order_time, read, terms_of
 from shoal.engine.model import Gang
 
@@ -67,6 +68,8 @@ class QueueFacts:
         gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload), elastic=elastic)
         if self._settings.device_tolerations:
             gang = tolerating(gang)
+        if gang.state in ("reserved", "admitted"):
+            gang = with_updates(gang, workload)
         if self._settings.admission_fair_sharing is not None and self._settings.admission_fair_sharing.per_user:
             found = self._caches.job_of(key_of(workload))
             terms = replace(terms_of(gang), user=submitter_of(found[1]) if found is not None else "")
@@ -274,6 +277,25 @@ def preemptor_of(workload: Workload) -> str:
         return uid
     found = _PREEMPTOR.search(evicted.message)
     return found[1] if found and found[1] != "UNKNOWN" else ""
+
+
+def with_updates(gang: Gang, workload: Workload) -> Gang:
+    """With the node selectors and tolerations that its checks add to its pods: places in a topology are sought by them,
+    too. Without a topology a check's word is not doubted: its nodes may be yet to come."""
+    updates = [one for check in workload.status.admission_checks or () for one in check.pod_set_updates or ()]
+    if not any(one.node_selector or one.tolerations for one in updates):
+        return gang
+    given = workload.status.admission.pod_set_assignments if workload.status.admission is not None else ()
+    if not any(one.topology_assignment or one.delayed_topology_request for one in given or ()):
+        return gang
+    pod_sets = []
+    for pod_set in gang.pod_sets:
+        own = [one for one in updates if one.name == pod_set.name]
+        selector = {key: value for one in own for key, value in (one.node_selector or {}).items()}
+        added = [msgspec.to_builtins(each) for one in own for each in one.tolerations or ()]
+        tolerated = (*pod_set.tolerations, *tolerations({"tolerations": added}))
+        pod_sets.append(replace(pod_set, node_selector={**pod_set.node_selector, **selector}, tolerations=tolerated))
+    return replace(gang, pod_sets=tuple(pod_sets))
 
 
 def gang_key(workload: Workload) -> str:
