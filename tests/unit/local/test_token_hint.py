@@ -57,7 +57,7 @@ def test_f785_a_program_without_the_token_reads_how_to_get_it(tmp_path: Path) ->
     plain = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
     told = {**plain, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
     token_hint.add_hint(told, POD, {"name": "ray-head"})
-    command = [sys.executable, "-c", SERVER, "ray.util.client.server"]
+    command = [sys.executable, "-c", SERVER, "ray.util.client.server", "--mode=proxy"]
     with subprocess.Popen(command, env=told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None and server.stdin is not None
         address = f"127.0.0.1:{int(server.stdout.readline())}"

@@ -159,11 +159,12 @@ def _install(paths: list[tuple[str, str]]) -> None:
     subprocess.Popen.__init__ = start  # type: ignore[method-assign]  # this is what the module is for
 
 
-def _runs(module: str) -> bool:
-    """Is this process to run this module? Its arguments are not in `sys.argv` yet."""
+def _serves_ray_clients() -> bool:
+    """Is this the process at `ray://`? Those behind it, one for each client, are left as they are. Its arguments are
+    not in `sys.argv` yet."""
     try:
         with open("/proc/self/cmdline", encoding="utf-8", errors="replace") as words:
-            return module in words.read().split("\0")
+            return {"ray.util.client.server", "--mode=proxy"} <= set(words.read().split("\0"))
     except OSError:
         return False
 
@@ -189,7 +190,7 @@ if __name__ == "sitecustomize":
     if os.environ.get("SHOAL_POD_IP") and os.environ.get("SHOAL_POD_DIR"):
         _shared = tuple(int(one) for one in os.environ.get("SHOAL_HOST_PORTS", "").split(",") if one.isdigit())
         _serve_at(LocalServers(os.environ["SHOAL_POD_IP"], os.environ["SHOAL_POD_DIR"], _shared))
-    if os.environ.get("SHOAL_TOKEN_HINT") and _runs("ray.util.client.server"):
+    if os.environ.get("SHOAL_TOKEN_HINT") and _serves_ray_clients():
         import ray_hint  # type: ignore[import-not-found]  # beside this file, whose directory is on the path
 
         ray_hint.install(os.environ["SHOAL_TOKEN_HINT"])
