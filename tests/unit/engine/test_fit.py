@@ -282,6 +282,6 @@ def test_capacity_is_counted_in_whole_pods():
     made = room(node("n", cpu=7))
     from shoal.engine.nodes.shape import shape_of
 
-    row = made.row(shape_of(pods(1, cpu=2)))
+    row = made.row(shape_of(pods(1, cpu=2), None))
     assert int(made.capacity[row, made.by_name["n"].index]) == 3
     assert made.totals.dtype == np.int64

@@ -105,7 +105,7 @@ def _reasons(parts: list[GangPart], stuck: GangPart, room: Room) -> tuple[Shortf
 
 def place_pod(pod_set: PodSet, namespace: str, room: Room) -> str | Unplaced:
     """The node for one more pod of this set, or why there is none, in the kube-scheduler's words."""
-    part = _part(0, pod_set, shape_of(pod_set), company_of(pod_set, namespace), room, alone=False)
+    part = _part(0, pod_set, shape_of(pod_set, None), company_of(pod_set, namespace), room, alone=False)
     room.flush()
     open_nodes, why = Guests(room.around).open_to(part.company)
     field = Field([part], room)

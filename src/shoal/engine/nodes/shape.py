@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shoal.api.labels import HOSTNAME
+from shoal.engine.identity import by_identity
 from shoal.engine.model import HostPort, NodeFact, PodSet, Taint, Toleration
 from shoal.engine.nodes.selectors import NOT_READY, UNSCHEDULABLE, NodeTerm, parse_node_terms, tolerates, untolerated
 
@@ -38,24 +39,9 @@ class Shape(msgspec.Struct, frozen=True):
         return found
 
 
-_MOST_KNOWN = 4_096
-_known: dict[int, tuple[PodSet, Mapping[str, str] | None, Shape]] = {}
-"""By identity: a gang that is looked at is asked for the shapes of its pods many times over."""
-
-
-def shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None = None) -> Shape:
+@by_identity
+def shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None) -> Shape:
     """The shape of one pod. `node_selector` is what the gang adds to it. Raises BadInput on an unreadable affinity."""
-    known = _known.get(id(pod_set))
-    if known is not None and known[0] is pod_set and known[1] is node_selector:
-        return known[2]
-    shape = _shape_of(pod_set, node_selector)
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    _known[id(pod_set)] = (pod_set, node_selector, shape)
-    return shape
-
-
-def _shape_of(pod_set: PodSet, node_selector: Mapping[str, str] | None) -> Shape:
     requests = {resource: value for resource, value in pod_set.requests.items() if value > 0}
     requests["pods"] = 1
     return Shape(

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.engine.identity import by_identity
 from shoal.engine.model import Amounts, PodSet, Toleration, TopologyPlacement
 
 
@@ -125,24 +126,9 @@ def has_levels(wish: TopologyWish, levels: tuple[str, ...]) -> bool:
     return level in levels and all(layer.topology in levels for layer in wish.layers)
 
 
-_MOST_KNOWN = 4_096
-_known: dict[int, tuple[PodsToPlace, tuple[str, ...], Grain | str]] = {}
-"""By identity: gangs of one shape ask with the very same pods, again and again."""
-
-
+@by_identity
 def grain_of(pods: PodsToPlace, levels: tuple[str, ...]) -> Grain | str:
     """The wish of these pods at the levels of a topology, or why it cannot be met by any placement."""
-    known = _known.get(id(pods))
-    if known is not None and known[0] is pods and known[1] is levels:
-        return known[2]
-    found = _grain_of(pods, levels)
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    _known[id(pods)] = (pods, levels, found)
-    return found
-
-
-def _grain_of(pods: PodsToPlace, levels: tuple[str, ...]) -> Grain | str:
     wish = pods.wish
     size = wish.layers[0].size if wish.layers else 1
     if size <= 0:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.engine.identity import by_identity
 from shoal.engine.kueue.topology.assignment import Values
 from shoal.engine.kueue.topology.exclusions import Exclusions
 from shoal.engine.kueue.topology.request import PodsToPlace
@@ -41,24 +42,9 @@ class PodKind(NamedTuple):
     tolerations: tuple[Toleration, ...]
 
 
-_MOST_KNOWN = 4_096
-_known: dict[int, tuple[PodsToPlace, tuple[Toleration, ...], PodKind]] = {}
-"""By identity: gangs of one shape ask with the very same pods, again and again."""
-
-
+@by_identity
 def kind_of(pods: PodsToPlace, tolerations: tuple[Toleration, ...]) -> PodKind:
     """`tolerations`: of the flavor, beside those of the pods."""
-    known = _known.get(id(pods))
-    if known is not None and known[0] is pods and known[1] is tolerations:
-        return known[2]
-    found = _kind_of(pods, tolerations)
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    _known[id(pods)] = (pods, tolerations, found)
-    return found
-
-
-def _kind_of(pods: PodsToPlace, tolerations: tuple[Toleration, ...]) -> PodKind:
     selector, affinity = pods.node_selector, pods.affinity
     return PodKind(
         tuple(sorted(pods.requests.items())),
