@@ -27,8 +27,8 @@ from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli.cluster import LocalCluster
 from shoal.controllers.appwrapper.status import admission
+from shoal.engine import identity
 from shoal.engine.kueue import demand
-from shoal.engine.nodes import shape
 from shoal.kube.client import Client
 from shoal.local.home import Home
 from shoal.local.nodes.runtime.simray import JOB_SECONDS
@@ -359,7 +359,7 @@ class Day:
         await client.delete(kind, name, "default", propagation="Background")
 
     def _measure(self, cluster: LocalCluster) -> None:
-        shape._known.clear()  # these empty themselves when they are full: how full they are now says nothing
+        identity.forget()  # these empty themselves when they are full: how full they are now says nothing
         demand._known.clear()
         admission.read.cache_clear()
         gc.collect()

@@ -6,17 +6,19 @@ Used where an object is looked at many times over and comparing it by value woul
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 MOST_KNOWN = 4_096
 One = TypeVar("One")
 Beside = TypeVar("Beside")
 Answer = TypeVar("Answer")
+_all_known: list[dict[int, Any]] = []
 
 
 def by_identity(work_out: Callable[[One, Beside], Answer]) -> Callable[[One, Beside], Answer]:
     """The same function, which works out only what it was not asked last with this object and what is beside it."""
     known: dict[int, tuple[One, Beside, Answer]] = {}
+    _all_known.append(known)
 
     def answer(one: One, beside: Beside) -> Answer:
         found = known.get(id(one))
@@ -29,3 +31,9 @@ def by_identity(work_out: Callable[[One, Beside], Answer]) -> Callable[[One, Bes
         return made
 
     return answer
+
+
+def forget() -> None:
+    """All that is remembered, of every function: how much that is depends on what was asked before."""
+    for known in _all_known:
+        known.clear()
