@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` 
 
 from tests.controlplane import build, kueue_runner
 
-PAUSE = "queues.preemption_pause_seconds=10"
-"""The runner's Workloads run for a second at most: those that are to make way mostly end by themselves."""
+PAUSE, LARGE_PAUSE = "queues.preemption_pause_seconds=10", "queues.preemption_pause_seconds=60"
+"""The runner's Workloads run for a second at most: those that are to make way mostly end by themselves; on the large
+scale later, as its generator keeps the API server busy for minutes."""
 
 
 def main() -> int:
@@ -85,7 +86,7 @@ def one_run(row: Row, asked: argparse.Namespace, folder: Path) -> kueue_runner.O
     folder.mkdir(parents=True, exist_ok=True)
     rate = ("--kube-api-qps", str(row.qps)) if row.qps else ()
     subjects = {
-        "shoal": lambda: kueue_runner.shoal(folder, "--set", PAUSE, *rate, *asked.option),
+        "shoal": lambda: kueue_runner.shoal(folder, "--set", LARGE_PAUSE if asked.large else PAUSE, *rate, *asked.option),
         "greedy": lambda: kueue_runner.greedy(folder),
         "kueue": lambda: kueue_runner.kueue(row.qps or 50),
     }

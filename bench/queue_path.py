@@ -40,6 +40,7 @@ from shoal.api.meta import Json
 from shoal.api.times import seconds_text
 from shoal.controllers.planning import PlanningLoop, PlanningSettings, pace
 from shoal.controllers.planning.history.store import HistoryStore
+from shoal.controllers.planning.pace import PlanPace
 from shoal.controllers.queues import QueueController, QueueSettings
 from shoal.engine.model import Plan
 from shoal.kube.client import Client
@@ -48,6 +49,8 @@ from shoal.kube.transport import Request, Response, Stream
 
 LARGE = (("small", 35, 60, 150, 50, 1), ("medium", 11, 300, 350, 100, 5), ("large", 4, 700, 700, 200, 20))
 """Of one queue of Kueue's large scale: class, Workloads, milliseconds between two and of each, priority, cpu."""
+FINISHERS = 5
+"""So many Workloads at a time the runner ends."""
 END = "k8s.io/initial-events-end"
 
 
@@ -200,14 +203,15 @@ class Runner:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            worker = tasks.create_task(self._work())
+            workers = [tasks.create_task(self._work()) for _ in range(FINISHERS)]
             self._put(kinds.RESOURCE_FLAVOR, {"metadata": {"name": "rf"}, "spec": {}})
             for index in range(self._config["count"]):
                 for queues in self._config["queuesSets"]:
                     for number in range(queues["count"]):
                         self._queue(tasks, queues, f"cohort-{index}", number)
             await self.over.wait()
-            worker.cancel()
+            for worker in workers:
+                worker.cancel()
 
     def _put(self, kind: Kind, body: Json) -> None:
         began = time.thread_time()
@@ -270,7 +274,8 @@ class Runner:
             while self._due and self._due[0][0] <= loop.time() + 1e-9:
                 _, uid = heapq.heappop(self._due)
                 await self._store.turn()
-                self._end(self._running.pop(uid))
+                if uid in self._running:
+                    self._end(self._running.pop(uid))
             self._more.clear()
             try:
                 async with asyncio.timeout(self._due[0][0] - loop.time() if self._due else None):
@@ -292,12 +297,24 @@ class Runner:
         return sum(found) / len(found) if found else 0.0
 
 
+class TimedPace(PlanPace):
+    """Virtual time stands still during a plan, which takes as long as its CPU on a core that others use as well."""
+
+    def __init__(self, took: list[float]) -> None:
+        super().__init__()
+        self._took = took
+
+    def planned(self, began: float, ended: float, crowd: int) -> None:
+        super().planned(began - 2 * self._took[-1], ended, crowd)
+
+
 class Timed(PlanningLoop):
     """Knows the CPU of each plan."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.took: list[float] = []
+        self.pace = TimedPace(self.took)
 
     def plan(self) -> Plan:
         began = time.thread_time()
@@ -310,7 +327,7 @@ class Timed(PlanningLoop):
 async def one_run(asked: argparse.Namespace, config: Json) -> None:
     store = Store(asked.service / 1000)
     clock = LoopClock()
-    queued = QueueSettings(supply="off", preemption_pause_seconds=10)
+    queued = QueueSettings(supply="off", preemption_pause_seconds=asked.patience)
     history = HistoryStore(asked.history) if asked.history != "none" else None
     loop = Timed(Client(store, manager="shoal"), PlanningSettings(queues=queued.decisions), clock, history=history)
     QueueController(loop, queued)
@@ -349,6 +366,7 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=0.2, help="this part of the Workloads of each class")
     parser.add_argument("--service", type=float, default=4.5, help="milliseconds of the server for one write")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between two plans")
+    parser.add_argument("--patience", type=float, default=10, help="seconds before a gang evicts others")
     parser.add_argument("--history", default="memory", help="as --history of `shoal controller`")
     parser.add_argument("--profile", help="a file for cProfile's figures")
     asked = parser.parse_args()

@@ -78,15 +78,17 @@ class Engine:
             self._queues.kueue.remove(gang)
         self._state.remove(key)
 
-    def plan(self, now: int) -> Plan:
-        """Decide at this moment. The decisions are assumed carried out until facts say otherwise."""
+    def plan(self, now: int, most: int | None = None) -> Plan:
+        """Decide at this moment. The decisions are assumed carried out until facts say otherwise. `most`: once about so
+        many gangs of queues are given quota, the rest is left to the next plan, and the plan says that it is
+        unfinished."""
         self._room_cycles += 1
         if self._state.surplus:
             self._state.surplus.settle(self._state)
             self._queues.charge_surplus(self._state)
         if not self._queues.kueue.members:
             return Cycle(self._state, now).run()
-        quota, reservations = self._queues.decide(self._state, now)
+        quota, reservations = self._queues.decide(self._state, now, most)
         room = Cycle(self._state, now).run()
         grows = grant(self._state, self._queues, now) if self._state.surplus else ()
         wakes = [moment for moment in (room.wake_at, self._queues.next_wake()) if moment]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.controllers.planning.pace import BACKLOG, BACKLOG_PAUSE, GREAT_CROWD, LONGEST, PlanPace
+from shoal.controllers.planning.pace import BACKLOG_LONGEST, BACKLOG_PAUSE, GREAT_CROWD, LEAST, LONGEST, PlanPace
 
 
 def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0) -> int:
@@ -49,10 +49,25 @@ def test_a_plan_that_takes_long_is_followed_by_a_longer_pause() -> None:
     assert pace.left(3.0, 500) == LONGEST
 
 
-def test_while_many_decisions_are_yet_to_be_stored_others_are_not_made_in_a_hurry() -> None:
+def test_while_decisions_are_yet_to_be_stored_others_are_not_made_in_a_hurry() -> None:
     pace = PlanPace()
     pace.planned(0.0, 0.001, 500)
-    assert pace.left(0.001, 500, BACKLOG + 1) == BACKLOG_PAUSE
-    assert pace.left(0.001 + BACKLOG_PAUSE, 500, BACKLOG + 1) == 0.0
-    assert pace.left(0.001, 500, BACKLOG) < 0.03
-    assert pace.left(0.001, 50, BACKLOG + 1) == 0.0
+    assert pace.left_with_stock(0.001, 500) == BACKLOG_PAUSE
+    assert pace.left_with_stock(0.001 + BACKLOG_PAUSE, 500) == 0.0
+    assert pace.left_with_stock(0.001, 50) == 0.0
+    pace.planned(1.0, 1.1, 500)
+    assert 1.9 < pace.left_with_stock(1.1, 500) < 2.1
+    pace.planned(4.0, 6.0, 500)
+    assert pace.left_with_stock(6.0, 500) == BACKLOG_LONGEST
+
+
+def test_a_plan_of_very_many_starts_twice_as_many_as_were_stored_since_the_last_one() -> None:
+    pace, crowd = PlanPace(), GREAT_CROWD + 1
+    assert pace.most(crowd, unstored=0, stored=0) == LEAST
+    assert pace.most(crowd, unstored=40, stored=1_000) == 2_000 - 40
+    assert pace.most(crowd, unstored=LEAST + 1, stored=1_001) == 0
+    assert pace.most(crowd, unstored=10, stored=1_001) == LEAST - 10
+
+
+def test_a_plan_of_fewer_starts_all_that_it_can() -> None:
+    assert PlanPace().most(GREAT_CROWD, unstored=5_000, stored=0) is None

@@ -72,11 +72,14 @@ class Decisions:
         """Keys of gangs of which a write had no answer, and none got through since."""
         self._decided: dict[str, int] = {}
         """When a gang's pending admission or eviction was decided."""
+        self.stored = 0
+        """How many reservations were stored so far."""
 
     @property
     def unstored(self) -> int:
-        """Reservations and admissions that were decided and are on their way to the API server."""
-        return len(self._admits) + len(self._reservations)
+        """How many gangs at least were given quota, or a start, which is on its way to the API server: most that are
+        given quota are given both."""
+        return max(len(self._admits), len(self._reservations))
 
     # --- facts
 
@@ -105,6 +108,7 @@ class Decisions:
         key, waits = gang.key, gang.state == "waiting"
         if key in self._reservations and (not waits or self._judged.get(key) != _shape(gang)):
             self._reservations.pop(key)
+            self.stored += not waits
             if waits:
                 self._admits.pop(key, None)  # decided on what is not so any more
         if key in self._places and (

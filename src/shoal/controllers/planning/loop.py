@@ -36,7 +36,7 @@ from shoal.controllers.planning.observations import (
     WriteStored,
     WriteUnknown,
 )
-from shoal.controllers.planning.pace import PlanPace
+from shoal.controllers.planning.pace import STOCK, PlanPace
 from shoal.controllers.planning.pods import GangPod, SeenPod
 from shoal.controllers.planning.preemptors import Preemptors
 from shoal.controllers.planning.provisioning import NodeProvisioning
@@ -110,6 +110,8 @@ class PlanningLoop:
         self.ready = asyncio.Event()
         """Set after the first plan, which is made when everything was read."""
         self._changed = asyncio.Event()
+        self._stock_spent = asyncio.Event()
+        """Set when few decisions are left to be stored."""
         self._wake: asyncio.Task[None] | None = None
         self._warned: frozenset[str] = frozenset()
 
@@ -179,6 +181,7 @@ class PlanningLoop:
             self.history.seen(gang, remembered)
         gang = self._preemptors.resolved(gang)
         self.decisions.settle(gang)
+        self._note_stock()
         self.decision_log.told(gang, self.engine.gang(gang.key), self.clock.monotonic())
         assumed = self.decisions.assumed(gang)
         if self.provisioning is not None:
@@ -203,6 +206,7 @@ class PlanningLoop:
             self.history.gone(uid)
         held = self.engine.gang(key)
         self.decisions.forget(key, uid)
+        self._note_stock()
         self.decision_log.gone(key, uid, held is not None and held.state in HOLDING, self.clock.monotonic())
         self._preemptors.forget(key, uid)
         self.engine.remove(key)
@@ -239,6 +243,7 @@ class PlanningLoop:
                     self.decision_log.withdrawn(one.gang)
             for source in self.sources:
                 source.observed(one)
+        self._note_stock()
 
     # --- pods of a gang, by its UID
 
@@ -273,7 +278,8 @@ class PlanningLoop:
 
     def plan(self) -> Plan:
         now, began = self.clock.now(), self.clock.monotonic()
-        plan = self.engine.plan(now)
+        most = self.pace.most(self.engine.crowd, self.decisions.unstored, self.decisions.stored)
+        plan = self.engine.plan(now, most)
         ended = self.clock.monotonic()
         self.metrics.planned(ended - began, bool(plan.admits or plan.reservations))
         self.decision_log.decided(plan, now, ended)
@@ -302,12 +308,36 @@ class PlanningLoop:
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
-            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd, self.decisions.unstored):
+            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd):
                 await self.clock.sleep(left)
+            if left := self.pace.left_with_stock(self.clock.monotonic(), self.engine.crowd):
+                await self._while_in_stock(left)
             self._changed.clear()
             began = self.clock.monotonic()
             self.plan()
             self.pace.planned(began, self.clock.monotonic(), self.engine.crowd)
+
+    async def _while_in_stock(self, seconds: float) -> None:
+        """Until few decisions are left to be stored, or so long."""
+        self._stock_spent.clear()
+        self._note_stock()
+        if not self._stock_spent.is_set():
+            spent = asyncio.ensure_future(self._stock_spent.wait())
+            pause = asyncio.ensure_future(self.clock.sleep(seconds))
+            try:
+                await asyncio.wait({spent, pause}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                spent.cancel()
+                pause.cancel()
+
+    @property
+    def is_behind(self) -> bool:
+        """Are many decisions yet to be stored?"""
+        return self.decisions.unstored > STOCK
+
+    def _note_stock(self) -> None:
+        if not self._stock_spent.is_set() and not self.is_behind:
+            self._stock_spent.set()
 
     def _plan_at(self, moment: int) -> None:
         if self._wake is not None:

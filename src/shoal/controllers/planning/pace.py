@@ -1,7 +1,9 @@
-"""How soon one plan may follow another: at once where little goes on, less often where thousands of changes come.
+"""How soon one plan may follow another, and how much it decides: at once and everything where little goes on.
 
 Asked by the planning loop before each plan. What comes during a pause becomes one plan; the API server may need the
-same cores. Knows nothing of gangs but how many there are, and of how many a decision is on its way to the API server.
+same cores. Where thousands wait a plan decides no more than can be stored until the next one: what is decided late is
+decided on what is known by then, and need not be taken back for those that came meanwhile. Knows nothing of gangs but
+how many there are, and of how many a decision is on its way to the API server.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ GREAT_PAUSE = 0.1
 plan's cost does not depend on how much it decides."""
 STEADY = 10
 """So many plans one after the other had to wait for the pause: changes do not stop coming."""
-BACKLOG = 200
+STOCK = 100
+"""While so many decisions are yet to be stored, what another plan decides would be stored after them."""
 BACKLOG_PAUSE = 0.5
-"""Seconds between two plans while so many decisions are yet to be stored: what another plan decides would be stored
-after them."""
+"""Seconds between two plans meanwhile, and more where plans take long."""
 SHARE = 6
 LONGEST = 0.25
 """The pause is so many times as long as the last plan took, up to this."""
@@ -26,24 +28,39 @@ GREAT_SHARE = 20
 GREAT_LONGEST = 0.5
 """The same where very many wait and changes do not stop coming: a plan of a thousand queues takes as long for one
 change as for fifty."""
+BACKLOG_LONGEST = 5.0
+"""The same while decisions are yet to be stored, so that the API server is not idle meanwhile."""
+LEAST = 250
+"""Gangs that one plan may start, however few were stored since the last one."""
 
 
 class PlanPace:
     def __init__(self) -> None:
-        self._ended = float("-inf")
         self._next = 0.0
+        self._next_with_stock = 0.0
         self._hurried = 0
+        self._stored = 0
+        self._ahead = LEAST
 
-    def left(self, now: float, crowd: int, unstored: int = 0) -> float:
-        """Seconds until the next plan may begin; asked once for each plan. `unstored`: decisions on their way."""
+    def left(self, now: float, crowd: int) -> float:
+        """Seconds until the next plan may begin; asked once for each plan."""
         left = self._next - now
         self._hurried = self._hurried + 1 if left > 0 else 0
-        if unstored > BACKLOG:
-            left = max(left, self._ended + BACKLOG_PAUSE - now)
         return left if left > 0 and crowd > CROWD else 0.0
+
+    def left_with_stock(self, now: float, crowd: int) -> float:
+        """The same while there is a `STOCK` of decisions on their way."""
+        return max(0.0, self._next_with_stock - now) if crowd > CROWD else 0.0
+
+    def most(self, crowd: int, unstored: int, stored: int) -> int | None:
+        """How many gangs the plan that begins now may start; None: all that can. `unstored`: those on their way;
+        `stored`: how many were stored so far, in all. Asked once for each plan."""
+        self._ahead, self._stored = max(LEAST, 2 * (stored - self._stored)), stored
+        return max(0, self._ahead - unstored) if crowd > GREAT_CROWD else None
 
     def planned(self, began: float, ended: float, crowd: int) -> None:
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD
         least, share, longest = (GREAT_PAUSE, GREAT_SHARE, GREAT_LONGEST) if steady else (PAUSE, SHARE, LONGEST)
-        self._ended = ended
-        self._next = ended + max(least, min(longest, share * (ended - began)))
+        pause, took = share * (ended - began), ended - began
+        self._next = ended + max(least, min(longest, pause))
+        self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, GREAT_SHARE * took))

@@ -106,7 +106,7 @@ class QueueController:
             self.context.clusters_of = self._destinations.clusters
             elsewhere.subscribe(self._room_changed)
         self._incomplete = Incomplete(self.caches, self.settings.recovery_seconds, planning)
-        self._telling = Telling(self.clock)
+        self._telling = Telling(self.clock, lambda: planning.is_behind)
         self._draining = draining = Draining(self.caches, self.settings, ray)
         self.reconciler = QueueReconciler(
             self.context, self.facts, planning.pods_left, self._incomplete, self._telling, draining

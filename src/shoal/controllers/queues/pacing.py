@@ -15,7 +15,7 @@ FEW = 20
 """Up to so many queues that change all the time, none waits for the others."""
 TOGETHER = 3.0
 """Statuses a second of all queues together, where many change all the time: 60 queues every 20 s."""
-LONGEST = 120.0
+LONGEST = 300.0
 """Seconds that a number may be old, whatever else changes."""
 EMPTY_PAUSE = 1.0
 """Seconds between two publications of a queue that is empty now: that is news of its own."""

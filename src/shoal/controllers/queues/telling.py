@@ -1,12 +1,15 @@
 """When a gang that waits for quota is told why: at once where few wait, later where many come and go.
 
 A reason is a write. Of thousands that wait while others start, most get quota before a person could have read theirs.
-There the first reason of a gang is stored once nothing comes, starts or ends in its cohort any more; meanwhile a few
-gangs a second are told, those that have waited longest first. What is stored is kept true whatever happens
-(`reasons.py`); `shoal why` asks the engine and never waits for this. Decides about words only.
+There the first reason of a gang is stored once nothing comes, starts or ends in its cohort any more and few decisions
+are on their way to the API server; meanwhile a few gangs a second are told, those that have waited longest first. What
+is stored is kept true whatever happens (`reasons.py`); `shoal why` asks the engine and never waits for this. Decides
+about words only.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from shoal.engine.model import Gang
 from shoal.kube.clock import Clock
@@ -22,8 +25,10 @@ AT_ONCE = 20
 
 
 class Telling:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_behind: Callable[[], bool] = lambda: False) -> None:
+        """`is_behind`: are many decisions yet to be stored?"""
         self._clock = clock
+        self._is_behind = is_behind
         self.waiting: dict[str, Gang] = {}
         """Gangs that wait for quota or for room, by key."""
         self._told: set[str] = set()
@@ -63,7 +68,9 @@ class Telling:
         key = gang.key
         if key in self._told or gang.state != "waiting" or len(self.waiting) <= FEW or key not in self._place:
             return True
-        return now - self._moved.get(self._place[key], 0) >= CALM or key in self._granted
+        if key in self._granted:
+            return True
+        return now - self._moved.get(self._place[key], 0) >= CALM and not self._is_behind()
 
     def grant(self, gang: Gang, now: int) -> bool:
         """Is it one of the few that are told all the same? To be asked in the order of waiting."""

@@ -170,10 +170,10 @@ class Kueue:
         self.register.begin(now)
         return self.planner.cycle()
 
-    def plan(self, now: int) -> QueueDecisions:
-        """Decide everything that can be decided now."""
+    def plan(self, now: int, most: int | None = None) -> QueueDecisions:
+        """Decide everything that can be decided now, or until about so many gangs are given quota."""
         self.register.begin(now)
-        decisions = self.planner.settle()
+        decisions = self.planner.settle(most)
         ignored = self._notify_ignored()
         return msgspec.structs.replace(decisions, waiting=decisions.waiting + ignored) if ignored else decisions
 

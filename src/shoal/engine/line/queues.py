@@ -83,9 +83,9 @@ class Queues:
         """See the nodes and pods of another engine."""
         self.kueue.state.topologies.adopt(other.kueue.state.topologies)
 
-    def decide(self, state: LineState, now: int) -> tuple[Plan, tuple[Reservation, ...]]:
+    def decide(self, state: LineState, now: int, most: int | None = None) -> tuple[Plan, tuple[Reservation, ...]]:
         """Quota for gangs that wait; a gang that gets it joins the line for room, an evicted one leaves it."""
-        decisions: QueueDecisions = self.kueue.plan(now)
+        decisions: QueueDecisions = self.kueue.plan(now, most)
         reservations = []
         for reserve in decisions.reserved:
             reservations.append(

@@ -49,9 +49,10 @@ class QueuePlanner:
         heads = self.heads.heads(again=True)
         return self._run(heads)[0]
 
-    def settle(self) -> QueueDecisions:
-        """Cycles until nothing moves, merged into one answer: the last word on every gang. A gang that was given quota
-        on the way and has to yield to another was never given any: it was not told yet."""
+    def settle(self, most: int | None = None) -> QueueDecisions:
+        """Cycles until nothing moves, or until so many gangs have quota, merged into one answer: the last word on every
+        gang. A gang that was given quota on the way and has to yield to another was never given any: it was not told
+        yet. What was not looked at is looked at by the next plan."""
         reserved: dict[str, Reserve] = {}
         evicted: dict[str, Evict] = {}
         waiting: dict[str, Wait] = {}
@@ -64,7 +65,11 @@ class QueuePlanner:
         displaced: dict[str, Displace] = {}
         shed: dict[str, Shed] = {}
         turns: list[Turn] = []
+        enough = False
         for cycle in range(MOST_CYCLES):
+            enough = most is not None and len(reserved) >= most
+            if enough:
+                break
             self.state.is_restless = cycle >= RESTLESS
             if self.state.surplus.fillers or self.state.surplus.turned:
                 turns += self.backfill.take_turns()
@@ -93,7 +98,7 @@ class QueuePlanner:
         else:
             warnings.append(f"decisions did not settle within {MOST_CYCLES} cycles; the rest waits for the next plan")
         self.state.is_restless = False
-        if self.state.backfilling:
+        if self.state.backfilling and not enough:  # the front may have what it waits for, and is not looked at yet
             reserved |= {entry.uid: entry for entry in self.backfill.fill(self.register.now)}
         for uid in reserved:
             waiting.pop(uid, None)
@@ -108,7 +113,7 @@ class QueuePlanner:
             turns=tuple(turns),
             skipped_preemptions=skipped,
             warnings=tuple(warnings),
-            unfinished=bool(warnings),
+            unfinished=enough or bool(warnings),
         )
 
     def _take_back(self, evict: Evict, reserved: dict[str, Reserve]) -> bool:
