@@ -136,6 +136,7 @@ class Client:
         resource_version: str = "",
         resource_version_match: str = "",
         metadata_only: bool = False,
+        timeout: float | None = None,
     ) -> RawList:
         """One page, items undecoded. `metadata_only` asks for no more than metadata; a server may send all the same."""
         query = _query(
@@ -147,7 +148,7 @@ class Client:
         )
         query.update(_query(**{"continue": continue_}))
         accept = _METADATA_ONLY if metadata_only else "application/json"
-        answer = await self.request("GET", kind.path(namespace), query=query, accept=accept)
+        answer = await self.request("GET", kind.path(namespace), query=query, accept=accept, timeout=timeout)
         return _list_decoder.decode(answer.body)
 
     async def list(

@@ -54,6 +54,9 @@ class FeedSettings(msgspec.Struct, frozen=True):
     compare_every: float = 600.0
     compare_grace: float = 5.0
     retry_cap: float = 8.0
+    page_limit: float = 75.0
+    """For a page of a list: an API server works on a request for a minute at most. To give up before it does only makes
+    one that is busy busier, and a controller that starts then never begins."""
     silence_limit: float = 3.0
     """For the initial events of a streaming list: a server that does not know them sends no end mark."""
     streaming_lists: bool = True
@@ -170,9 +173,10 @@ class Feed:
         """One full list, page by page, its difference applied."""
         async with self._listing:
             listed: set[Key] = set()
+            seen = self._seen
             page = await self._page(limit=PAGE)
             revision = page.metadata.resource_version
-            forced = self._is_restored(revision)
+            forced = self._is_restored(revision, seen)
             whole = False
             while True:
                 for raw in page.items or ():
@@ -201,23 +205,25 @@ class Feed:
             limit=limit,
             continue_=continue_,
             metadata_only=metadata_only,
+            timeout=self._settings.page_limit,
         )
 
-    def _is_restored(self, revision: str) -> bool:
-        """A list older than what we saw is not believed at once; when it stays so, a backup was restored."""
-        if not newer(self._seen, revision):
+    def _is_restored(self, revision: str, seen: str) -> bool:
+        """A list older than what we had `seen` before we asked is not believed at once; when it stays so, a backup was
+        restored. What the watch brought while a busy server made the list is no sign of that."""
+        if not newer(seen, revision):
             self._stale_lists = 0
             return False
         self._stale_lists += 1
         if self._stale_lists <= STALE_LISTS_UNTIL_BELIEVED:
             raise StaleList(
                 f"{self.kind.resource}: the server's list (revision {revision}) is older than what it already "
-                f"told us ({self._seen}); asking again"
+                f"told us ({seen}); asking again"
             )
         log.warning(
             "%s: the server went back from revision %s to %s and stays there; taking its state as it is",
             self.kind.resource,
-            self._seen,
+            seen,
             revision,
         )
         return True
@@ -396,9 +402,10 @@ class Feed:
                 await self._clock.sleep(self._settings.compare_grace)
 
     async def _differences(self) -> Mapping[Key, str | None]:
+        seen = self._seen
         page = await self._page(limit=PAGE, metadata_only=True)
         revision = page.metadata.resource_version
-        restored = self._is_restored(revision)
+        restored = self._is_restored(revision, seen)
         listed: set[Key] = set()
         suspects: dict[Key, str | None] = {}
         while True:

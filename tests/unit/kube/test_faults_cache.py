@@ -178,7 +178,7 @@ class Stale(Door):
 
 
 def _every_list_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Feed, "_is_restored", lambda self, revision: True)
+    patch.setattr(Feed, "_is_restored", lambda self, revision, seen: True)
 
 
 @proven(without=_every_list_is_believed)
@@ -234,6 +234,54 @@ async def test_a_store_restored_from_a_backup_is_believed_after_some_time(
     assert [key.name for key in cache] == ["kept"]
     assert cache.get(Key("team", "kept"))["metadata"]["uid"] == old["metadata"]["uid"]
     await backup.stop()
+
+
+class Busy(Door):
+    """A server that works on a list while others write, so that the watch is ahead of each list when it comes."""
+
+    written = 0
+    lists = 0
+    clock: VirtualClock
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        answer = await super().send(request, timeout=timeout)
+        if request.path.endswith("/configmaps"):
+            self.lists += 1
+            self.written += 1
+            await Client(Door(self.embedded)).create(CONFIG_MAP, config_map(f"new{self.written}"), "team")
+            await self.clock.settle()
+        return answer
+
+
+def _compares_with_what_came_meanwhile(patch: pytest.MonkeyPatch) -> None:
+    judged = Feed._is_restored
+    patch.setattr(Feed, "_is_restored", lambda self, revision, seen: judged(self, revision, self._seen))
+
+
+@proven(without=_compares_with_what_came_meanwhile)
+async def test_f860_a_list_that_the_watch_overtook_is_no_older_state_of_the_server(
+    server: Embedded, client: Client, clock: VirtualClock, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F860: an API server works on a list for so long that the watch is ahead of it when it comes, each time. Holds:
+    that is no restored backup; nothing that is held goes back to an older revision."""
+    await client.create(CONFIG_MAP, config_map("first"), "team")
+    transport = Busy(server)
+    transport.clock = clock
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await cache.synced.wait()
+    went_back: list[str] = []
+
+    def watch(change: Change) -> None:
+        if change.old is not None and change.kind != "added":
+            went_back.append(f"{change.kind} {change.key}")
+
+    cache.subscribe(watch)
+    await clock.advance(3600)
+    assert transport.lists >= 4
+    assert went_back == []
+    assert "went back" not in caplog.text
+    assert_equal(cache, server)
 
 
 def _own_writes_are_not_noted(patch: pytest.MonkeyPatch) -> None:
