@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from shoal.controllers.planning.pace import BACKLOG_LONGEST, BACKLOG_PAUSE, GREAT_CROWD, LEAST, LONGEST, PlanPace
+from shoal.controllers.planning.pace import (
+    ALWAYS,
+    BACKLOG_LONGEST,
+    BACKLOG_PAUSE,
+    GREAT_CROWD,
+    LEAST,
+    LONGEST,
+    PlanPace,
+)
 
 
 def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0) -> int:
@@ -66,7 +74,15 @@ def test_a_plan_of_very_many_starts_twice_as_many_as_were_stored_since_the_last_
     assert pace.most(crowd, unstored=0, stored=0) == LEAST
     assert pace.most(crowd, unstored=40, stored=1_000) == 2_000 - 40
     assert pace.most(crowd, unstored=LEAST + 1, stored=1_001) == 0
-    assert pace.most(crowd, unstored=10, stored=1_001) == LEAST - 10
+    assert pace.most(crowd, unstored=10, stored=1_002) == LEAST - 10
+
+
+def test_gangs_whose_start_cannot_be_stored_do_not_hold_up_all_others() -> None:
+    pace, crowd = PlanPace(), GREAT_CROWD + 1
+    started, stuck = 0, 5 * LEAST
+    for _ in range(10):
+        started += pace.most(crowd, unstored=stuck, stored=started) or 0
+    assert started >= 5 * ALWAYS
 
 
 def test_a_plan_of_fewer_starts_all_that_it_can() -> None:

@@ -31,7 +31,10 @@ change as for fifty."""
 BACKLOG_LONGEST = 5.0
 """The same while decisions are yet to be stored, so that the API server is not idle meanwhile."""
 LEAST = 250
-"""Gangs that one plan may start, however few were stored since the last one."""
+"""Gangs whose start may be on its way to the API server, however few were stored since the last plan."""
+ALWAYS = 50
+"""Gangs that a plan may start where none was stored since the last one: what is on its way may be stuck, and others are
+not held up by that."""
 
 
 class PlanPace:
@@ -40,7 +43,6 @@ class PlanPace:
         self._next_with_stock = 0.0
         self._hurried = 0
         self._stored = 0
-        self._ahead = LEAST
 
     def left(self, now: float, crowd: int) -> float:
         """Seconds until the next plan may begin; asked once for each plan."""
@@ -55,8 +57,10 @@ class PlanPace:
     def most(self, crowd: int, unstored: int, stored: int) -> int | None:
         """How many gangs the plan that begins now may start; None: all that can. `unstored`: those on their way;
         `stored`: how many were stored so far, in all. Asked once for each plan."""
-        self._ahead, self._stored = max(LEAST, 2 * (stored - self._stored)), stored
-        return max(0, self._ahead - unstored) if crowd > GREAT_CROWD else None
+        lately, self._stored = stored - self._stored, stored
+        if crowd <= GREAT_CROWD:
+            return None
+        return max(0 if lately else ALWAYS, max(LEAST, 2 * lately) - unstored)
 
     def planned(self, began: float, ended: float, crowd: int) -> None:
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD

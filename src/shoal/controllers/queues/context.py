@@ -22,12 +22,14 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stored import StoredWorkload
 from shoal.kube.client import Client
 from shoal.kube.clock import Clock
-from shoal.kube.errors import ApiError, BadRequest, Forbidden, Invalid, ServerError, Unknown
+from shoal.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, ServerError, Unknown
 from shoal.kube.events import Recorder
 from shoal.kube.writes import Writer
 
 RETRY_REFUSED = 60.0
 """Seconds after which a reservation that the server refused to store is tried again."""
+MOST_CONFLICTS = 1_000
+"""That are remembered; then it starts over."""
 
 
 class QueueContext:
@@ -54,6 +56,8 @@ class QueueContext:
         """The other clusters that were chosen for a gang, by UID: stored with its reservation."""
         self.observations = Observations()
         """What the reconciler learns, for the planning loop."""
+        self._conflicts: dict[str, str] = {}
+        """By UID of a Workload: the revision on which a write of ours came too late."""
 
     def call_off(self, draft: WorkloadDraft) -> bool:
         """It was given quota and told to leave, and neither is stored: then it simply waits on. Where a write may have
@@ -81,6 +85,10 @@ class QueueContext:
         except (Invalid, Forbidden, BadRequest) as error:
             self._refuse(draft, error)
             raise
+        except Conflict:
+            await self._read_after(draft)
+            raise
+        self._conflicts.pop(uid, None)
         self.observations.note(WriteStored(gang=key, uid=uid))
         stored = self.caches.workloads.as_held(answer)
         self.caches.workloads.note_write(stored)
@@ -93,6 +101,22 @@ class QueueContext:
             victim = self.caches.cluster_queue_name(draft.workload)
             self.tell(draft.preemptor, "Normal", "PreemptedWorkload", _preempted(draft, draft.preemptor, victim))
         return stored
+
+    async def _read_after(self, draft: WorkloadDraft) -> None:
+        """Another client changed it. The watch brings that as a rule before the next try; where that was in vain as
+        well, what is stored is read: what depends on a lost event would be tried until all is compared."""
+        metadata = draft.workload.metadata
+        if self._conflicts.get(metadata.uid) != metadata.resource_version:
+            if len(self._conflicts) >= MOST_CONFLICTS:
+                self._conflicts.clear()
+            self._conflicts[metadata.uid] = metadata.resource_version
+            return
+        try:
+            found = await self.client.get(kinds.WORKLOAD, metadata.name, metadata.namespace)
+        except NotFound:
+            self.caches.workloads.note_delete(draft.workload)
+        else:
+            self.caches.workloads.note_write(found)
 
     def _refuse(self, draft: WorkloadDraft, error: ApiError) -> None:
         """Quota that cannot be stored is not kept from others."""
