@@ -112,7 +112,8 @@ def shoal(folder: Path, *options: str) -> Path:
     """`shoal controller --only queues` as the runner wants to start it; it says what it does in a file beside."""
     command = [
         *(str(Path(sys.executable).with_name("shoal")), "controller", "--only", "queues"),
-        *("--namespace", "default", "--set", "queues.supply=off", *options),  # the runner has no Node
+        *("--namespace", "default", "--lease-duration", "120"),  # Kueue runs without a lease here
+        *("--set", "queues.supply=off", *options),  # the runner has no Node
     ]
     return _script(folder, "shoal", command)
 

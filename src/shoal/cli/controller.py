@@ -195,6 +195,14 @@ log = logging.getLogger("shoal")
     help="Namespace of the leader election lease.",
 )
 @click.option(
+    "--lease-duration",
+    type=click.FloatRange(5, 600),
+    default=15,
+    show_default=True,
+    metavar="SECONDS",
+    help="Another replica leads after so long without a renewal; longer where the API server is very busy at times.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -231,6 +239,7 @@ def command(
     page_port: int,
     page_url: str,
     namespace: str,
+    lease_duration: float,
     log_format: LogFormat,
     verbose: bool,
 ) -> None:
@@ -301,6 +310,7 @@ def command(
             kubeconfig,
             context,
             namespace,
+            lease_duration,
             parts,
             webhooks,
             webhook_url,
@@ -350,6 +360,7 @@ async def _run(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
+    lease_duration: float,
     parts: dict[str, Part],
     webhooks: bool,
     webhook_url: str,
@@ -369,7 +380,7 @@ async def _run(
     visible: Visibility | None,
 ) -> None:
     """Without a `webhook_url` the API server calls the webhooks through the Service."""
-    from shoal.kube.lease import Leadership
+    from shoal.kube.lease import Leadership, LeaseSettings
 
     identity = f"{os.uname().nodename}_{os.getpid()}"
 
@@ -383,7 +394,8 @@ async def _run(
         requests = client.transport.requests if isinstance(client.transport, HttpTransport) else {}
         health.add_metrics(lambda: request_samples(requests))
         health.review = None if open_metrics else ScrapeReview(client)
-        leadership = Leadership(client, "shoal-controller", namespace, identity, nearby=nearby)
+        lease = LeaseSettings(duration=lease_duration)
+        leadership = Leadership(client, "shoal-controller", namespace, identity, settings=lease, nearby=nearby)
         readiness.stands_by(leadership)
         admission = None
         if webhooks:
