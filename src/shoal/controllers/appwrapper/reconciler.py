@@ -73,6 +73,10 @@ FENCED = "HubNotHeard"
 """The hub that sent it fell silent, and would start it elsewhere."""
 NO_SETBACK = ("SpecChanged", SUSPENDED, REFUSED, TOO_SLOW, TAKEN_AWAY, LOST, MOVED, FENCED)
 """Reasons to call a start off after which it may be tried again at once: elsewhere, or as it is now."""
+RUSH = 20
+"""Starts that are decided and not stored: while there are more, they go before the word that a gang was dispatched."""
+RUSH_PAUSE = 5.0
+"""Seconds for which that word waits, at most, and until the first pod of the gang has a node."""
 SAFETY = 20.0
 """Seconds after which a wait for an event is checked all the same."""
 NOT_IMPORTED = (
@@ -97,6 +101,8 @@ class AppWrapperReconciler:
         """AppWrappers that are gone, and of whose objects some may not be."""
         self._left: set[str] = set()
         """UIDs of AppWrappers that were said to be left as they are."""
+        self._created: dict[str, tuple[int, float]] = {}
+        """By UID: of which admission all objects are created, and since when. Whether the status says so yet or not."""
 
     async def reconcile(self, address: Address) -> float | None:
         """Safe to call at any time, as often as one likes. Returns seconds until it wants to be called again."""
@@ -168,6 +174,7 @@ class AppWrapperReconciler:
         self.follow.forget(wrapper.metadata.uid)
         self._removals.pop(wrapper.metadata.uid, None)
         self._left.discard(wrapper.metadata.uid)
+        self._created.pop(wrapper.metadata.uid, None)
         if self.components.forget(wrapper.metadata.uid) or not admissions.read(wrapper.status.admission).objects:
             return False
         self._deleted[address] = wrapper
@@ -308,10 +315,37 @@ class AppWrapperReconciler:
 
     async def _dispatch(self, kind: Kind, wrapper: AppWrapper) -> float | None:
         """The admission is stored: create everything. Creating twice is harmless."""
-        context = self.context
+        context, uid = self.context, wrapper.metadata.uid
         record = admissions.read(wrapper.status.admission)
         if record.generation not in (0, wrapper.metadata.generation):
             return await self._call_off(kind, wrapper, "SpecChanged", "its spec was edited after it was admitted")
+        if self._created.get(uid, (0, 0.0))[0] != record.at:
+            created = await self._create(kind, wrapper, record)
+            if uid not in self._created:
+                return created
+        if left := self._rush(uid):
+            return left
+        try:
+            await context.store.status(kind, wrapper, statuses.dispatched(wrapper.status, context.clock.now))
+        except NotFound:
+            await context.objects.remove(wrapper)
+            return None
+        self._created.pop(uid, None)
+        context.metrics.dispatched((context.clock.now() - record.at) / SECOND)
+        return None
+
+    def _rush(self, uid: str) -> float:
+        """Seconds for which the word that all is created waits, because many others are to be started first."""
+        if self.context.decisions.unstored <= RUSH:
+            return 0.0
+        if any(pod.bound_since for pod in self.context.planning.pods(uid)):
+            return 0.0
+        return max(0.0, self._created[uid][1] + RUSH_PAUSE - self.context.clock.monotonic())
+
+    async def _create(self, kind: Kind, wrapper: AppWrapper, record: admissions.StoredAdmission) -> float | None:
+        """Everything that it wraps; noted in `_created` where all is there. Otherwise: when to look again."""
+        context = self.context
+        self._created.pop(wrapper.metadata.uid, None)
         try:
             made = wrapped_objects(wrapper, bound_whole=is_bound_whole(wrapper, context.settings))
             objects = placed(wrapper, made, record, await self._placing())
@@ -326,12 +360,7 @@ class AppWrapperReconciler:
             return None
         if refused:
             return await self._refused(kind, wrapper, record, refused)
-        try:
-            await context.store.status(kind, wrapper, statuses.dispatched(wrapper.status, context.clock.now))
-        except NotFound:
-            await context.objects.remove(wrapper)
-            return None
-        context.metrics.dispatched((context.clock.now() - record.at) / SECOND)
+        self._created[wrapper.metadata.uid] = (record.at, context.clock.monotonic())
         return None
 
     async def _placing(self) -> AppWrapperSettings:
