@@ -3,7 +3,8 @@
 A key is worked on by one worker at a time; requests for a key that is waiting coalesce; one that arrives while the
 key is being worked on runs once more afterwards. An error in one key is logged, delays that key, and never ends the
 loop. Keys that may be many and are no news of their own are set aside: they are worked on one at a time, with rests, so
-that a new key does not wait behind them.
+that a new key does not wait behind them. Of keys with a rank the highest goes first in every second turn; in the others
+the oldest does, so that none waits for ever.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._ready: deque[K] = deque()
-        self._waiting: set[K] = set()
+        self._ready: deque[tuple[int, K]] = deque()
+        self._ranked: list[tuple[int, int, K]] = []
+        """The same, those with a rank, the highest first. Keys that were taken the other way are passed over."""
+        self._by_rank = False
+        self._waiting: dict[K, int] = {}
+        """Keys to hand out, each with its number in the order of asking."""
         self._aside: dict[K, None] = {}
         """Keys that wait for `take_aside`, in order."""
         self._busy: set[K] = set()
@@ -53,8 +58,9 @@ class WorkQueue(Generic[K]):
         self._sooner = asyncio.Event()
         self._some_aside = asyncio.Event()
 
-    def add(self, key: K, after: float = 0.0, *, aside: bool = False) -> None:
-        """Hand the key out after so many seconds, or set it aside then; of several requests the earliest counts."""
+    def add(self, key: K, after: float = 0.0, *, aside: bool = False, rank: int | None = None) -> None:
+        """Hand the key out after so many seconds, or set it aside then; of several requests the earliest counts. With a
+        `rank`, sooner than those of a lower one."""
         if after > 0:
             now = self._clock.monotonic()
             due = now + after
@@ -73,8 +79,10 @@ class WorkQueue(Generic[K]):
         if key in self._busy:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
-            self._ready.append(key)
+            number = self._waiting[key] = next(self._order)
+            self._ready.append((number, key))
+            if rank is not None:
+                heapq.heappush(self._ranked, (-rank, number, key))
             self._wake_one()
 
     def set_aside(self, key: K) -> None:
@@ -85,7 +93,7 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """The next key; call `done` with it afterwards."""
-        while not self._ready:
+        while not self._waiting:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(waiter)
             try:
@@ -93,13 +101,27 @@ class WorkQueue(Generic[K]):
             except asyncio.CancelledError:
                 if waiter in self._takers:
                     self._takers.remove(waiter)
-                elif self._ready:
+                elif self._waiting:
                     self._wake_one()  # pass on the wake-up that we cannot use
                 raise
-        key = self._ready.popleft()
-        self._waiting.discard(key)
+        key = self._next()
+        del self._waiting[key]
+        if not self._waiting:
+            self._ready.clear()
+            self._ranked.clear()
         self._busy.add(key)
         return key
+
+    def _next(self) -> K:
+        self._by_rank = not self._by_rank
+        while self._by_rank and self._ranked:
+            _, number, key = heapq.heappop(self._ranked)
+            if self._waiting.get(key) == number:
+                return key
+        while True:
+            number, key = self._ready.popleft()
+            if self._waiting.get(key) == number:
+                return key
 
     async def take_aside(self) -> K:
         """The next key that was set aside; call `done` with it afterwards. For one taker alone."""
@@ -136,12 +158,12 @@ class WorkQueue(Generic[K]):
             await self._sleep_or_sooner(self._delayed[0][0] - now)
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._aside)
+        return len(self._waiting) + len(self._aside)
 
     @property
     def idle(self) -> bool:
         """Nothing ready and nothing in work (delayed keys aside)."""
-        return not self._ready and not self._busy and not self._aside
+        return not self._waiting and not self._busy and not self._aside
 
     def _wake_one(self) -> None:
         while self._takers:
@@ -203,8 +225,8 @@ class Controller(Generic[K]):
         self._failures: dict[K, int] = {}
         self._idle_waiters: list[asyncio.Future[None]] = []
 
-    def enqueue(self, key: K, after: float = 0.0) -> None:
-        self.queue.add(key, after)
+    def enqueue(self, key: K, after: float = 0.0, *, rank: int | None = None) -> None:
+        self.queue.add(key, after, rank=rank)
 
     def set_aside(self, key: K) -> None:
         """Work on it soon, after what is asked for by `enqueue` meanwhile."""

@@ -16,6 +16,7 @@ from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
+from shoal.kube.errors import Unsent
 from shoal.kube.feed import Feed
 from shoal.kube.runtime import Controller
 from shoal.kube.transport import Request, Response, Stream
@@ -490,3 +491,36 @@ async def test_f058_a_write_that_is_denied_is_not_tried_in_a_hot_loop(
     server.refusals.clear()
     await clock.advance(61)
     assert ("team", "denied") in server.snapshot(POD)
+
+
+class Slow(Door):
+    """A server that answers a list after 50 seconds."""
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method == "GET" and "limit" in request.query and timeout is not None and timeout < 50:
+            raise Unsent("no answer in time")
+        return await super().send(request, timeout=timeout)
+
+
+def _gives_up_as_with_any_request(patch: pytest.MonkeyPatch) -> None:
+    listed = Client.list_raw
+
+    async def hurried(self: Client, *given: Any, **named: Any) -> Any:
+        return await listed(self, *given, **{**named, "timeout": None})
+
+    patch.setattr(Client, "list_raw", hurried)
+
+
+@proven(without=_gives_up_as_with_any_request)
+async def test_f863_a_list_is_waited_for_as_long_as_a_server_works_on_it(
+    server: Embedded, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F863: an API server is so busy that a list takes most of a minute. Holds: it is waited for; to give up and ask
+    again would make the server busier, and a controller that starts then would never begin."""
+    await client.create(CONFIG_MAP, config_map("first"), "team")
+    server.streaming_lists = False
+    cache: Cache[Any] = Cache(Client(Slow(server)), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await clock.advance(60)
+    assert cache.synced.is_set()
+    assert_equal(cache, server)

@@ -8,7 +8,7 @@ from random import Random
 
 from shoal.kube.clock import VirtualClock
 from shoal.kube.errors import TooManyRequests
-from shoal.kube.runtime import Controller
+from shoal.kube.runtime import Controller, WorkQueue
 
 from .conftest import Start
 
@@ -177,3 +177,18 @@ async def test_the_wait_that_the_server_asked_for_is_kept(clock: VirtualClock, s
     controller.enqueue("a")
     await clock.advance(100)
     assert at == [0.0, 17.0]
+
+
+async def test_every_second_turn_is_the_highest_rank_s_and_the_others_are_the_oldest_s(clock: VirtualClock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    for key, rank in (("low", 1), ("high", 9), ("middle", 5)):
+        queue.add(key, rank=rank)
+    taken = [await queue.take() for _ in range(len(queue))]
+    assert taken == ["high", "a", "middle", "b", "low", "c"]
+    assert len(queue) == 0
+    queue.add("low", rank=1)
+    for key in taken:
+        queue.done(key)
+    assert [await queue.take() for _ in range(len(queue))] == ["low"]  # asked for again while it was in work

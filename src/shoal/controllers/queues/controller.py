@@ -247,7 +247,9 @@ class QueueController:
             self._choices_due.set()
         for key in touched:
             gang = self._gangs.get(key)
-            if gang is not None and (self._is_given(gang) or self._telling.is_due(gang, now)):
+            if gang is not None and self._is_given(gang):
+                self.queue.enqueue(Key(gang.namespace, gang.name), rank=gang.priority)  # thousands may wait for a write
+            elif gang is not None and self._telling.is_due(gang, now):
                 self._refresh(gang)
         for uid in self._incomplete.late(now):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
