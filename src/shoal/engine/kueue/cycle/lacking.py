@@ -14,6 +14,7 @@ from shoal.engine.kueue.facts import FlavorResource, Usage
 from shoal.engine.kueue.topology import PodsToPlace
 from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.kueue.topology.room import PlaceRoom, PodKind, room_of
+from shoal.engine.kueue.topology.totals import EVERYWHERE
 from shoal.engine.model import Toleration
 
 
@@ -46,7 +47,7 @@ class Way:
         if known is None or known[0] is not room or known[1] != room.forgotten:
             row = room.row(self.kind, self.pods, self.tolerations)
             known = self._known = (room, room.forgotten, row)
-        return room.most(known[2], self.level, one=self.one_domain) >= self.count
+        return room.most(known[2], self.level if self.one_domain else EVERYWHERE) >= self.count
 
 
 class PlaceNeed:
