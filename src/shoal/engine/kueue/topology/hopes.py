@@ -6,7 +6,7 @@ them together. Whoever is found is forgotten here, and waits again if that was n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,12 @@ _NOBODY = LARGEST + 1
 
 class Hopes:
     def __init__(self) -> None:
-        self._waiting: dict[int, dict[int, dict[Hashable, int]]] = {}
+        self._waiting: dict[int, dict[int, dict[Any, int]]] = {}
         """By level and kind: who waits, and for how many."""
         self._least: dict[int, Ints] = {}
         """By level; by kind: the fewest that anybody waits for."""
 
-    def wait(self, level: int, kind: int, count: int, who: Hashable) -> None:
+    def wait(self, level: int, kind: int, count: int, who: Any) -> None:
         waiting = self._waiting.setdefault(level, {}).setdefault(kind, {})
         waiting[who] = min(count, waiting.get(who, count))
         least = self._least.get(level)
@@ -32,9 +32,9 @@ class Hopes:
             least = self._least[level] = more if least is None else np.concatenate([least, more])
         least[kind] = min(int(least[kind]), count)
 
-    def met(self, totals: Totals) -> list[Hashable]:
+    def met(self, totals: Totals) -> list[Any]:
         """Those for whom there is room now."""
-        found: list[Hashable] = []
+        found: list[Any] = []
         for level, least in self._least.items():
             for kind in totals.reach(level, least):
                 waiting = self._waiting[level].get(kind)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -346,7 +346,7 @@ class PlaceRoom:
         self.flush()
         return self._used.most(level, row)
 
-    def met(self) -> list[Hashable]:
+    def met(self) -> list[Any]:
         """Those of `hopes` for whom there is room now."""
         self.flush()
         return self.hopes.met(self._used)
