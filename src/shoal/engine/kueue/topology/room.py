@@ -33,6 +33,7 @@ MOST_CELLS = 8_000_000
 """Kinds times lowest domains that are kept; where there would be more, all are forgotten."""
 _FEW = 64
 """Up to so many changed domains sums are corrected, beyond they are made again."""
+_MOST_FITS = 4_096
 _FEW_NEW = 16
 """Up to so many new domains are put in between the others, beyond all is built again."""
 
@@ -100,6 +101,10 @@ class PlaceRoom:
         self._divisors: tuple[Ints, Ints] | None = None
         """Of `_wanted`: what to divide by, and the least where that is not asked for. None: to be made again."""
         self._eligible = np.zeros((8, len(self.leaves)), dtype=bool)
+        self._is_open = True
+        """May every kind go everywhere? Then `_eligible` is not looked at."""
+        self._fits: dict[tuple[int, ...], Ints] = {}
+        """By what is free in a lowest domain: how many of each kind fit. The same comes back again and again."""
         self._used = Totals(sizes)
         self._empty = Totals(sizes)
         self.hopes = Hopes()
@@ -129,7 +134,7 @@ class PlaceRoom:
             return
         if leaf.node is not None:
             self._judge(column, leaf.node, None)
-        self._eligible[:, column] = False
+        self._eligible[:, column] = self._is_open = False
         count, at = len(self._rows), [domain.index for domain in path]
         for totals in (self._used, self._empty):
             totals.touched.discard(column)
@@ -152,6 +157,7 @@ class PlaceRoom:
                 continue
             excluded, barred = Exclusions(), Exclusions()
             self._eligible[row.number, column] = node is not None and row.nodes.admits(node, excluded)
+            self._is_open = False
             if before is not None:
                 row.nodes.admits(before, barred)
             row.barred.update(excluded.reasons)
@@ -219,21 +225,41 @@ class PlaceRoom:
     def _recount(self, totals: Totals, free: Ints, *, empty: bool) -> None:
         columns = sorted(totals.touched)
         totals.touched.clear()
-        for column in columns:
-            amounts = self.leaves[column].free({}, empty)
-            free[:, column] = [_bounded(amounts.get(resource, 0)) for resource in self._resources]
-        count = len(self._rows)
-        kinds, lowest = slice(0, count), totals.levels[-1]
+        names, count, lowest = tuple(self._resources), len(self._rows), totals.levels[-1]
         if len(columns) > _FEW:
             at = np.array(columns, dtype=np.int64)
-            lowest[:count, at] = self._fitting(free[:, at], kinds, self._eligible[:count, at])
-            self._sum(totals, kinds)
+            free[:, at] = np.array([self._free_in(self.leaves[column], names, empty) for column in columns]).T
+            lowest[:count, at] = self._fitting(free[:, at], slice(0, count), self._eligible[:count, at])
+            self._sum(totals, slice(0, count))
             return
         for column in columns:
-            here = slice(column, column + 1)
-            found = self._fitting(free[:, here], kinds, self._eligible[:count, here])[:, 0]
-            found -= lowest[:count, column]
-            totals.add([domain.index for domain in _path(self.leaves[column])], found)
+            leaf = self.leaves[column]
+            amounts = self._free_in(leaf, names, empty)
+            free[:, column] = amounts
+            found = self._fitting_one(amounts, count)
+            change = (found if self._is_open else found * self._eligible[:count, column]) - lowest[:count, column]
+            if change.any():
+                totals.add([domain.index for domain in _path(leaf)], change)
+
+    def _free_in(self, leaf: Leaf, names: tuple[str, ...], empty: bool) -> tuple[int, ...]:
+        """What is free of these in a lowest domain."""
+        capacity = leaf.capacity
+        found = [capacity.get(name, 0) for name in names]
+        for part in (*leaf.taken.values(), {} if empty else leaf.used):
+            if part:
+                found = [amount - part.get(name, 0) for amount, name in zip(found, names, strict=True)]
+        return tuple([amount if -LARGEST < amount < LARGEST else _bounded(amount) for amount in found])
+
+    def _fitting_one(self, free: tuple[int, ...], count: int) -> Ints:
+        """How many of each kind fit where so much is free. Not to be changed."""
+        found = self._fits.get(free)
+        if found is None:
+            if len(self._fits) >= _MOST_FITS:
+                self._fits.clear()
+            every = np.ones((count, 1), dtype=bool)
+            column = np.array(free, dtype=np.int64).reshape(len(free), 1)
+            found = self._fits[free] = self._fitting(column, slice(0, count), every)[:, 0]
+        return found
 
     def _sum(self, totals: Totals, rows: slice) -> None:
         """All levels from the lowest: domains of a level are in the order of those below them."""
@@ -280,11 +306,13 @@ class PlaceRoom:
         row = self._rows[kind] = _Row(number, wanted, node_filter, excluded.reasons)
         self._widen(number + 1)
         self._divisors = None
+        self._fits.clear()
         for resource in wanted:
             self._resource(resource)
         for resource, amount in wanted.items():
             self._wanted[self._resources[resource], number] = _bounded(max(0, amount))
         self._eligible[number] = mask
+        self._is_open = self._is_open and mask is True
         self._eligible[number, [domain.index for domain in self._gone[-1].values()]] = False
         only = slice(number, number + 1)
         for totals, free in ((self._used, self._free), (self._empty, self._idle)):
@@ -304,6 +332,7 @@ class PlaceRoom:
     def _resource(self, name: str) -> None:
         if name in self._resources:
             return
+        self._fits.clear()
         self._resources[name] = len(self._resources)
         self._free = np.concatenate([self._free, self._amounts([name], empty=False)])
         self._idle = np.concatenate([self._idle, self._amounts([name], empty=True)])
