@@ -210,6 +210,9 @@ class LackingPlaces:
 
     def clear(self) -> None:
         """Shapes mean something else now, and all gangs are called."""
+        for room, _ in self._rooms.values():
+            room.hopes.clear()
+        self._rooms.clear()
         self._queues.clear()
         self._new.clear()
         self._always.clear()

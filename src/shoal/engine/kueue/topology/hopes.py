@@ -32,6 +32,11 @@ class Hopes:
             least = self._least[level] = more if least is None else np.concatenate([least, more])
         least[kind] = min(int(least[kind]), count)
 
+    def clear(self) -> None:
+        """Nobody waits any more."""
+        self._waiting.clear()
+        self._least.clear()
+
     def met(self, totals: Totals) -> list[Any]:
         """Those for whom there is room now."""
         found: list[Any] = []
