@@ -238,7 +238,7 @@ class PlaceRoom:
             free[:, column] = amounts
             found = self._fitting_one(amounts, count)
             change = (found if self._is_open else found * self._eligible[:count, column]) - lowest[:count, column]
-            if change.any():
+            if np.count_nonzero(change):
                 totals.add([domain.index for domain in _path(leaf)], change)
 
     def _free_in(self, leaf: Leaf, names: tuple[str, ...], empty: bool) -> tuple[int, ...]:

@@ -49,11 +49,14 @@ class Totals:
         """So much more room for the first kinds in a lowest domain, and in those it is in; given by level."""
         kinds = slice(0, len(change))
         less = change < 0
+        shrinks = np.count_nonzero(less)
         for level, domain in enumerate(domains):
             here, most = self.levels[level][kinds, domain], self._most[level][kinds]
-            self._vague[level][kinds] |= (here == most) & less
+            if shrinks:
+                self._vague[level][kinds] |= (here == most) & less
             here += change
-            np.maximum(most, here, out=most)
+            if shrinks < len(change):
+                np.maximum(most, here, out=most)
         self._most[EVERYWHERE][kinds] += change
 
     def renew(self, kinds: slice) -> None:
