@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from shoal.api.labels import HOSTNAME
-from shoal.engine.kueue.topology import Placer, PodsToPlace, TopologyTree
+from shoal.engine.kueue.topology import Placer, PodsToPlace, TopologyTree, TopologyWish
 from shoal.engine.kueue.topology import room as rooms
 from shoal.engine.kueue.topology.assignment import Values
+from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.kueue.topology.room import PlaceRoom, kind_of, room_of
 from shoal.engine.kueue.topology.totals import EVERYWHERE
 from shoal.engine.kueue.topology.tree import Domain, Leaf
 from shoal.engine.model import Amounts, NodeFact
+from tests.unit.engine.kueue.rack_history import RackHistory
 from tests.unit.engine.kueue.topology.build import BLOCK, RACK
 from tests.unit.engine.kueue.topology.test_room import LEVELS, TAINT, some_pods
 
@@ -104,17 +106,13 @@ def leaves_of(tree: TopologyTree) -> dict[Values, tuple[object, ...]]:
 
 
 def _told(leaf: Leaf) -> tuple[object, ...]:
-    offered = {name: amount for name, amount in leaf.capacity.items() if amount}
-    return (
-        leaf.key,
-        leaf.domain.values,
-        leaf.node,
-        leaf.nodes,
-        offered,
-        leaf.taken,
-        leaf.used,
-        leaf.free({}, True)["pods"],
-    )
+    taken = {name: _some(amounts) for name, amounts in leaf.taken.items()}
+    return leaf.key, leaf.domain.values, leaf.node, leaf.nodes, _some(leaf.capacity), taken, _some(leaf.used)
+
+
+def _some(amounts: Amounts) -> Amounts:
+    """Nothing of something is nothing."""
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def numbers_of(tree: TopologyTree, pods: PodsToPlace) -> list[object]:
@@ -169,6 +167,28 @@ def test_a_node_of_which_the_room_is_not_told_is_found(untold: str, monkeypatch:
     monkeypatch.setattr(PlaceRoom, untold, lambda self, *about: None)
     with pytest.raises((AssertionError, IndexError)):
         test_a_tree_that_is_kept_is_the_same_as_one_built_anew(0)
+
+
+def test_the_trees_of_a_ledger_are_the_same_over_whole_histories() -> None:
+    """While queues decide, gangs take places and give them back, and other pods come and go."""
+    looked_at = 0
+    for seed in range(60):
+        history = RackHistory(seed)
+        for _ in range(60):
+            history.step()
+            ledger = history.kueue.state.topologies
+            for flavor in sorted(ledger.with_topology):
+                kept = ledger.tree(flavor)
+                fresh = TopologyLedger(history.kueue.state.flavors)
+                fresh.topologies, fresh._used = ledger.topologies, ledger._used
+                fresh.adopt(ledger)
+                built = fresh.tree(flavor)
+                assert kept is not None
+                assert built is not None
+                asked = [PodsToPlace(name="a", count=2, requests={"cpu": 1000}, wish=TopologyWish(required=RACK))]
+                assert_same(kept, built, asked)
+                looked_at += 1
+    assert looked_at > 3_000
 
 
 def test_a_node_that_changes_keeps_what_is_known_of_all_others() -> None:
