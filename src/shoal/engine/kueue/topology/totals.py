@@ -29,6 +29,8 @@ class Totals:
         self._most: list[Ints] = [np.zeros(8, dtype=np.int64) for _ in range(len(sizes) + 1)]
         """By level, and everywhere; by kind: what the best domain has room for, or more where that is `_vague`."""
         self._vague: list[NDArray[np.bool_]] = [np.zeros(8, dtype=bool) for _ in range(len(sizes) + 1)]
+        self._asked = [False for _ in self._most]
+        """Was the most ever asked for there? Else it is vague, and changes are not followed."""
 
     def widen(self, rows: int) -> None:
         known = len(self._most[0])
@@ -51,13 +53,18 @@ class Totals:
         less = change < 0
         shrinks = np.count_nonzero(less)
         for level, domain in enumerate(domains):
-            here, most = self.levels[level][kinds, domain], self._most[level][kinds]
+            here = self.levels[level][kinds, domain]
+            if not self._asked[level]:
+                here += change
+                continue
+            most = self._most[level][kinds]
             if shrinks:
                 self._vague[level][kinds] |= (here == most) & less
             here += change
             if shrinks < len(change):
                 np.maximum(most, here, out=most)
-        self._most[EVERYWHERE][kinds] += change
+        if self._asked[EVERYWHERE]:
+            self._most[EVERYWHERE][kinds] += change
 
     def renew(self, kinds: slice) -> None:
         """Room of these kinds was counted from the beginning."""
@@ -66,6 +73,7 @@ class Totals:
 
     def most(self, level: int, kind: int) -> int:
         """What the best domain of a level has room for, or all have together."""
+        self._asked[level] = True
         if self._vague[level][kind]:
             row = self.levels[0 if level == EVERYWHERE else level][kind]
             self._most[level][kind] = row.sum() if level == EVERYWHERE else row.max(initial=0)
