@@ -5,7 +5,8 @@ Seven worlds, each with `--waiting` gangs behind full nodes: AppWrappers in one 
 local queues to a cluster queue), with racks (gangs that ask for one rack each), with elastic bids (500 gangs that run
 and bid for 1,000 pods). `--worlds "queues short of racks"`: quota for all, and room for few; most queues contend for
 each rack. One change is: a running gang ends with its pods, told and planned, whatever starts in its place included; a
-plan takes one or more cycles, and the limit is a millisecond for each. Prints figures with ratios to a baseline
+plan takes one or more cycles, and the limit is a millisecond for each. With racks, nodes change as well: each time one
+gang ends, so that places are looked for. Prints figures with ratios to a baseline
 measured in the same run, so that a slow machine does not look like a slow engine. CPU time, not wall time.
 """
 
@@ -20,9 +21,11 @@ from collections.abc import Callable
 from functools import partial
 
 from kueue import admissions
+from msgspec.structs import replace
 from worlds import NOW, World, cluster, one_line, queues, quota_tree
 
-from shoal.engine.model import Gang, PodSet
+from shoal.api.labels import HOSTNAME
+from shoal.engine.model import Gang, NodeFact, PodSet
 from shoal.engine.nodes.fit import Placement, place
 from shoal.engine.nodes.room import Room
 from shoal.kube.collector import spare_collector
@@ -141,8 +144,43 @@ def change(world: str, size: int, nodes: int, changes: int) -> float:
     report(f"{name}: one cycle, 99th percentile", of_cycles[(len(of_cycles) - 1) * 99 // 100], base, limit=0.001)
     arrivals = sorted(cpu(partial(_arrive, made, number)) for number in range(changes))
     report(f"{name}: one more arrives, median", arrivals[len(arrivals) // 2], base, limit=0.001)
+    if "racks" in world:
+        nodes_change(name, made, base, min(changes // 10, len(running) // 10))
     gc.unfreeze()
     return median
+
+
+def nodes_change(name: str, made: World, base: float, times: int) -> None:
+    """A node is another one, and a gang ends."""
+    dice = random.Random(2)
+    for what, change in NODE_CHANGES.items():
+        news = [one for _ in range(times) for one in change(dice.choice(made.nodes))]
+        costs = sorted(cpu(partial(_renew, made, one)) for one in news)
+        report(f"{name}: {what}, and one gang ended, median", costs[len(costs) // 2], base, limit=0.010)
+
+
+def _renew(made: World, news: NodeFact | str) -> None:
+    """`news`: a node, or the key of one that is gone."""
+    if isinstance(news, str):
+        made.engine.remove(news)
+    else:
+        made.engine.update(news)
+    made.end(made.running.pop())
+    made.carry_on(made.engine.plan(NOW))
+
+
+def _new(node: NodeFact) -> NodeFact:
+    name = f"{node.name}-new"
+    return replace(node, name=name, labels={**node.labels, HOSTNAME: name})
+
+
+NODE_CHANGES: dict[str, Callable[[NodeFact], list[NodeFact | str]]] = {
+    "a node has another size": lambda node: [replace(node, allocatable={**node.allocatable, "cpu": 43_000}), node],
+    "a node has another label": lambda node: [replace(node, labels={**node.labels, "disk": "ssd"}), node],
+    "a node is closed, or open again": lambda node: [replace(node, unschedulable=True), node],
+    "a node is gone, or back": lambda node: [f"Node/{node.name}", node],
+    "a node is new": lambda node: [_new(node)],
+}
 
 
 def _arrive(made: World, number: int) -> None:

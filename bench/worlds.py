@@ -57,6 +57,7 @@ class World:
         self.running = running
         self.waiting = waiting
         self._facts = list(facts)
+        self.nodes = [fact for fact in self._facts if isinstance(fact, NodeFact)]
         self._pods: dict[str, list[str]] = {}
         for fact in self._facts:
             if isinstance(fact, PodFact):

@@ -49,10 +49,12 @@ class RackHistory(History):
         super()._update(one)
 
     def _node(self, pick: float, dice: random.Random) -> None:
-        """One more, or one that has another size."""
+        """One more, or one that has another size, stands in another rack, is closed or open again."""
         name = f"n{dice.randint(0, 5)}"
         offered = {"cpu": dice.randint(1, 6) * CPU, "memory": dice.randint(0, 9), "gpu": dice.randint(0, 3), "pods": 9}
-        fact = NodeFact(name=name, labels={HOSTNAME: name, RACK: "ab"[int(name[1]) % 2]}, allocatable=offered)
+        rack = "ab"[int(name[1]) % 2] if dice.random() < 0.8 else "c"
+        closed = dice.random() < 0.2
+        fact = NodeFact(name=name, labels={HOSTNAME: name, RACK: rack}, allocatable=offered, unschedulable=closed)
         self.nodes[name] = fact
         self.kueue.update(fact)
 

@@ -97,5 +97,5 @@ def test_a_queue_that_is_not_called_for_places_is_found(monkeypatch: pytest.Monk
 
 
 def test_a_flavor_that_is_wrongly_taken_for_one_without_quota_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PlaceNeed, "within", lambda self, free: PlaceNeed(tuple(each[1:] for each in self.ways)))
+    monkeypatch.setattr(PlaceNeed, "within", lambda self, free: PlaceNeed(tuple(each[1:] for each in self.choices)))
     assert any(missed(seed, RackHistory, peaceful=True) for seed in range(0, 320, 2))

@@ -125,7 +125,7 @@ class PlacingStep:
         """What has to be free for each of its pod sets alone. None: only the search can tell."""
         ways = [self._ways(demand) for demand in self.member.demands] if self.applies else []
         found = tuple([one for one in ways if one])
-        return PlaceNeed(found) if found and None not in ways else None
+        return PlaceNeed.of(found) if found and None not in ways else None
 
     def _ways(self, demand: PodDemand) -> tuple[Way, ...] | None:
         """Empty: it needs no places."""

@@ -157,7 +157,8 @@ class QueuePlanner:
             known = None
             if state.rules.indexes and entry.assignment is not None:
                 known = record.waits_for(member, state.flavors, state.settings)
-                if topologies_matter(member, record, state.settings):
+                # One that was overtaken is tried again before places move.
+                if entry.back != back.AFTER_NOMINATION and topologies_matter(member, record, state.settings):
                     need = place_need(member, record, known, state.settings)
                     state.lacking.note(record.name, need.within(Free(record.node)) if need is not None else None)
             send_back(entry, record, known, state.rules)

@@ -289,11 +289,13 @@ def _is_hopeless(option: _Option, usage: Usage, most: Callable[[FlavorResource],
 
 def _heights(node: QuotaTreeNode, free: Free, option: _Option, usage: Usage) -> tuple[int, ...] | None:
     """How high the flavor's resources would have to be borrowed, beside what `usage` takes; None: not enough."""
-    asked = [(at, amount + usage[at] if at in usage else amount) for _, at, amount in option[2]]
-    for at, whole in asked:
+    found = []
+    for _, at, amount in option[2]:
+        whole = amount + usage[at] if at in usage else amount
         if whole > free[at]:
             return None
-    return tuple([node.borrowing_height(at, whole)[0] if node.borrows_with(at, whole) else 0 for at, whole in asked])
+        found.append(node.borrowing_height(at, whole)[0] if node.borrows_with(at, whole) else 0)
+    return tuple(found)
 
 
 class WaitsForCache:

@@ -169,8 +169,8 @@ def _by_capacity_and_entropy(spot: Spot) -> tuple[int, int, float, tuple[str, ..
 
 def _entropy(spots: list[Spot]) -> float:
     total = sum(spot.pods for spot in spots)
-    shares = [spot.pods / total for spot in spots if spot.pods] if total else []
-    return sum(-share * log2(share) for share in shares)
+    shares = sorted([spot.pods / total for spot in spots if spot.pods]) if total else []
+    return sum(-share * log2(share) for share in shares)  # in one order, whichever the domains stand in
 
 
 def _placed(spots: list[Spot], search: PlaceSearch, threshold: int) -> list[Spot] | None:

@@ -1,8 +1,8 @@
 """All topologies, and who is where in them: nodes, pods that no topology placed, and the gangs that were placed.
 
 Owned by the queues' state and filled from facts, which may come in any order. A tree of domains is built per flavor
-when it is first asked for and kept until nodes, flavors or topologies change. What is used is counted by lowest domain;
-where that is a node, flavors that share the node share the count.
+when it is first asked for and kept until flavors or topologies change; a node that changes is a change of the tree.
+What is used is counted by lowest domain; where that is a node, flavors that share the node share the count.
 """
 
 from __future__ import annotations
@@ -85,10 +85,19 @@ class TopologyLedger:
     def update_node(self, node: NodeFact) -> bool:
         news = self._nodes.get(node.name) != node
         self._nodes[node.name] = node
-        return self._changed(news)
+        return self._node_changed(node.name, node) if news else False
 
     def remove_node(self, name: str) -> bool:
-        return self._changed(self._nodes.pop(name, None) is not None)
+        return self._node_changed(name, None) if self._nodes.pop(name, None) is not None else False
+
+    def _node_changed(self, name: str, node: NodeFact | None) -> bool:
+        for flavor, tree in [*self._trees.items()]:
+            is_here = node is not None and belongs(node, self._flavors[flavor].labels, tree.levels)
+            if not tree.renew(name, node if is_here else None):
+                del self._trees[flavor]
+        self.version += 1
+        self._turn()
+        return bool(self.topologies)
 
     def update_pod(self, pod: PodFact) -> bool:
         """True when it no longer takes what it took."""

@@ -12,8 +12,9 @@ import numpy as np
 
 from shoal.engine.kueue.topology.assignment import Values
 from shoal.engine.kueue.topology.request import Grain
-from shoal.engine.kueue.topology.room import Ints, PlaceRoom
+from shoal.engine.kueue.topology.room import PlaceRoom
 from shoal.engine.kueue.topology.spots import fitting
+from shoal.engine.kueue.topology.totals import Ints
 from shoal.engine.kueue.topology.tree import Domain
 from shoal.engine.model import Amounts
 
@@ -51,7 +52,7 @@ def _changes(
     wanted = {**each, "pods": 1}
     eligible = room.eligible(row)
     for key in assumed:
-        column = room.columns.get(key)
+        column = room.column(key)
         if column is None or not eligible[column]:
             continue
         leaf = room.leaves[column]
@@ -76,11 +77,10 @@ def _inside(room: PlaceRoom, fits: Ints, changes: Less, level: int, above: list[
     """The domains of a level below some others that take anything, with how many; the emptiest first."""
     found = []
     for index in above:
-        start = int(room.starts[level - 1][index])
-        stop = start + len(room.domains[level - 1][index].children)
+        within = room.below(level - 1, index)
         found += [
             (-pods, at)
-            for at, there in enumerate(fits[start:stop].tolist(), start)
+            for at, there in enumerate(fits[within].tolist(), within.start)
             if (pods := there + changes.get(at, 0)) > 0
         ]
     found.sort()

@@ -223,6 +223,8 @@ class Placer:
 
 
 def _groups(pod_sets: Sequence[PodsToPlace]) -> list[list[PodsToPlace]]:
+    if not any(pods.group for pods in pod_sets):
+        return [[pods] for pods in pod_sets]
     groups: dict[object, list[PodsToPlace]] = {}
     for index, pods in enumerate(pod_sets):
         groups.setdefault(pods.group or index, []).append(pods)

@@ -109,6 +109,11 @@ class NodeFilter:
         self.terms = parse_node_terms(pods.affinity)
         self.preferred = _preferred_terms(pods.affinity) if by_score else ()
 
+    @property
+    def is_choosy(self) -> bool:
+        """Does it tell nodes without taints apart?"""
+        return bool(self.selector) or self.terms is not None
+
     def admits(self, node: NodeFact, excluded: Exclusions) -> bool:
         taint = untolerated(self.tolerations, node.taints) if node.taints else None
         if taint is not None:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from shoal.engine.kueue.topology.assignment import Values
 from shoal.engine.kueue.topology.choose import PlaceSearch, misfit, several
 from shoal.engine.kueue.topology.request import Grain, PodsToPlace
-from shoal.engine.kueue.topology.room import Ints, PlaceRoom
+from shoal.engine.kueue.topology.room import PlaceRoom
 from shoal.engine.kueue.topology.spots import Spot, fitting
+from shoal.engine.kueue.topology.totals import Ints
 from shoal.engine.kueue.topology.tree import UNBOUNDED
 from shoal.engine.model import Amounts
 
@@ -33,7 +34,7 @@ class RoomView:
         self.grain = grain
         self.lowest = len(room.domains) - 1
         self.has_leader = leader is not None
-        self.assumed = {column: assumed[key] for key in assumed if (column := room.columns.get(key)) is not None}
+        self.assumed = {column: assumed[key] for key in assumed if (column := room.column(key)) is not None}
         self.pods = room.levels(row, empty=empty)
         wanted = {**pods.requests, "pods": 1}
         if self.assumed:
@@ -132,12 +133,12 @@ class RoomView:
 
     def _below(self, spot: Spot) -> list[Spot]:
         """Only those that take anything, as in `spots`."""
-        level, first = len(spot.domain.values), self.room.starts[len(spot.domain.values) - 1][spot.domain.index]
-        within = slice(first, first + len(spot.domain.children))
+        level = len(spot.domain.values)
+        within = self.room.below(level - 1, spot.domain.index)
         useful = self.pods[level][within] > 0
         if self.has_leader:
             useful = useful | (self.leaders[level][within] > 0)
-        return [self.spot(level, int(first + index)) for index in np.flatnonzero(useful)]
+        return [self.spot(level, within.start + int(index)) for index in np.flatnonzero(useful)]
 
     def spots(self, level: int) -> list[Spot]:
         """Those of a level that take anything: others are of no use."""
@@ -151,7 +152,7 @@ def choose_in(view: RoomView, search: PlaceSearch) -> tuple[int, list[Spot]] | s
     """The level and its domains, or why there are none."""
     grain, level = search.grain, search.grain.level
     while True:
-        if not view.room.domains[level]:
+        if not search.tree.by_level[level]:
             return f"no topology domains at level: {search.tree.levels[level]}"
         found = _one(view, search, level)
         if found is not None:
@@ -183,7 +184,7 @@ def _one(view: RoomView, search: PlaceSearch, level: int) -> int | None:
 
 def _most(view: RoomView, level: int) -> int:
     """How much the best domain takes, for the message."""
-    found = np.arange(len(view.room.domains[level]))
+    found = view.room.indexes(level)
     keys = [-view.slices_with_leader[level], view.pods_with_leader[level]]
     if view.has_leader:
         keys.insert(0, -view.leaders[level])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shoal.api.labels import HOSTNAME
@@ -10,7 +11,8 @@ from shoal.engine.kueue.cycle.lacking import LackingPlaces, PlaceNeed
 from shoal.engine.kueue.cycle.placing import PlacingStep, Wanted
 from shoal.engine.kueue.cycle.register import Register
 from shoal.engine.kueue.demand import QueueMember
-from shoal.engine.kueue.topology import PlaceOutcome
+from shoal.engine.kueue.topology import PlaceOutcome, TopologyTree
+from shoal.engine.kueue.topology.hopes import Hopes
 from shoal.engine.kueue.topology.ledger import TopologyLedger
 from shoal.engine.model import DomainShare, Gang, PodSet, PodSetAssignment, TopologyPlacement
 from tests.faults import proven
@@ -199,3 +201,74 @@ def test_f765_room_on_a_flavor_without_quota_calls_no_queue(monkeypatch: pytest.
     assert "a" not in called
     told.finish("first")
     assert placed_on(told.plan()) == {"second": {"x1": 2}}
+
+
+def counts_quota_for_each_pod_set_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("shoal.engine.kueue.cycle.lacking.MOST_TOGETHER", 1)
+
+
+@proven(without=counts_quota_for_each_pod_set_alone)
+def test_f800_a_gang_that_lacks_quota_for_its_pod_sets_together_takes_no_turn():
+    """F800: each pod set of a gang has quota and a rack on one flavor, both together lack quota there, and the other
+    flavor has no nodes. Holds: the gang behind it has the turn of the queue, before a younger one of another queue."""
+    quota = (FlavorQuota("near", {"cpu": limits(3)}), FlavorQuota("far", {"cpu": limits(9)}))
+    told = World(*(queue(name, groups=(ResourceGroup(("cpu",), quota),)) for name in "ab"))
+    told.tell(TopologyFact(name="racks", levels=(RACK, HOSTNAME)))
+    told.tell(*(Flavor(name=name, labels={"pool": name}, topology="racks") for name in ("near", "far")))
+    told.tell(node("x1", 2, {RACK: "x", "pool": "near"}))
+    pods = PodSet(name="head", count=2, requests={"cpu": CPU}, topology_request={"required": RACK})
+    both = (pods, msgspec.structs.replace(pods, name="worker"))
+    told.tell(gang("both", "a", pod_sets=both, at=1), racked("behind", "a", 2, at=2), racked("younger", "b", 2, at=3))
+    assert placed_on(told.plan()) == {"behind": {"x1": 2}}
+
+
+def takes_host_names_for_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TopologyTree, "_is_alone", lambda self, node: True)
+
+
+@proven(without=takes_host_names_for_nodes)
+def test_f801_a_node_that_goes_leaves_the_one_with_its_host_name():
+    """F801: two nodes have one host name, in different racks, and the first goes. Holds: the other is found where its
+    labels say."""
+    told = world("a", nodes={})
+    shared = {HOSTNAME: "x1"}
+    told.tell(node("x1", 2, {RACK: "x"}), node("x2", 2, {RACK: "y"} | shared))
+    told.tell(racked("first", "a", 4))
+    assert placed_on(told.plan()) == {"first": {"x1": 4}}
+    told.finish("first")
+    told.kueue.remove(node("x1", 2, {RACK: "x"}))
+    told.tell(
+        gang("in-y", "a", pod_sets=(PodSet(name="main", count=2, requests={"cpu": CPU},
+             node_selector={RACK: "y"}, topology_request={"required": RACK}),)),
+    )  # fmt: skip
+    assert placed_on(told.plan()) == {"in-y": {"x1": 2}}
+
+
+def looks_at_none_that_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Hopes, "met", lambda self, totals: [])
+
+
+@proven(without=looks_at_none_that_wait)
+def test_f802_a_gang_that_waits_for_room_is_called_once_there_is():
+    """F802: a gang lacks room in every rack, and is not looked at while less comes free than it lacks. Holds: it starts
+    as soon as one rack has enough, by a node that comes, grows or is opened, or by gangs that end."""
+    for what in ("comes", "grows", "opens", "ends"):
+        told = world("a", "b", nodes={"x1": "x", "y1": "y"})
+        if what == "opens":
+            told.tell(msgspec.structs.replace(node("x2", 2, {RACK: "x"}), unschedulable=True))
+        told.tell(racked("one", "b", 1), racked("two", "b", 1), racked("three", "b", 1))
+        assert len(placed_on(told.plan())) == 3
+        told.tell(racked("wide", "a", 2))
+        assert placed_on(told.plan()) == {}
+        told.tell(racked("small", "b", 1))
+        assert len(placed_on(told.plan())) == 1
+        told.finish("small")
+        assert placed_on(told.plan()) == {}
+        match what:
+            case "comes" | "opens":
+                told.tell(node("x2", 2, {RACK: "x"}))
+            case "grows":
+                told.tell(node("x1", 4, {RACK: "x"}))
+            case "ends":
+                told.finish("one", "two")
+        assert placed_on(told.plan()).keys() == {"wide"}, what

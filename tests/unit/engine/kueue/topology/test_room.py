@@ -116,4 +116,4 @@ def test_what_is_too_large_for_an_array_is_bounded() -> None:
     tree = TopologyTree("hosts", (HOSTNAME,), [node])
     pods = PodsToPlace(name="a", count=2, requests={"cpu": 2**61}, wish=TopologyWish(required=HOSTNAME))
     assert Placer(tree).place([pods])["a"].placement is not None
-    assert room_of(tree).most(0, 0, one=True) == 2
+    assert room_of(tree).most(0, 0) == 2
