@@ -17,7 +17,7 @@ from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation, finalizers, key_of, label
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.queues import ownership
-from shoal.controllers.queues.caches import prebuilt_name
+from shoal.controllers.queues.caches import pod_sets_of, prebuilt_name
 from shoal.controllers.queues.checks import multikueue, requests, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
@@ -27,6 +27,7 @@ from shoal.controllers.queues.draining import Draining, is_at_work
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.blueprint import NoBlueprint, has_blueprint, missing_reason
 from shoal.controllers.queues.jobs.pod_group import GROUPS, PodGroups, is_composed, is_group
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
@@ -247,6 +248,9 @@ class QueueReconciler:
         except NoSuchClass as error:
             self.warnings.tell(job, "WorkloadPriorityClassNotFound", str(error))
             return RETRY_CLASS
+        except NoBlueprint as error:
+            await self._tell_missing(job, error)
+            return None
         except BadInput as error:
             self.warnings.tell(job, "InvalidJob", str(error))
             return None
@@ -262,6 +266,15 @@ class QueueReconciler:
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         self._context.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         return None
+
+    async def _tell_missing(self, job: Json, error: NoBlueprint) -> None:
+        """What describes its pods is not there, or came so lately that the watch has not brought it yet: then it does,
+        and the job is looked at again."""
+        name = error.name
+        try:
+            await self._context.client.get(name.kind, name.key.name, name.key.namespace or None)
+        except NotFound:
+            self.warnings.tell(job, missing_reason(name), str(error))
 
     async def _adopt(self, workload: StoredWorkload, kind: GangJob, job: Json) -> None:
         """A Workload that was made for this job by another client becomes its own."""
@@ -280,6 +293,10 @@ class QueueReconciler:
             self._context.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
             return True
         if kind.is_on_hold(job):
+            try:
+                kind.pod_sets(job)
+            except NoBlueprint as error:
+                await self._tell_missing(job, error)
             if draft.is_true("QuotaReserved"):
                 steps.release(draft, "OnHold", "Job is on hold")
                 await self._context.store(draft)
@@ -306,6 +323,8 @@ class QueueReconciler:
         except BadInput as error:
             self._context.tell(job, "Warning", "InvalidJob", str(error))
             return True
+        if has_blueprint(kind) and (name := kind.blueprint_name(job)) is not None:
+            self.warnings.over(job["metadata"]["uid"], missing_reason(name))
         if not reserved and annotation(job, kueue_names.GATED_BY) != annotation(workload, kueue_names.GATED_BY):
             gates = annotation(job, kueue_names.GATED_BY) or None
             change = {"metadata": {"annotations": {kueue_names.GATED_BY: gates}}}
@@ -445,7 +464,7 @@ class QueueReconciler:
         if getattr(kind, "deleted_to_stop", False):
             await self._context.writer.delete(kind.kind, job)
         else:
-            stopped = kind.stopped(job, _pod_sets(workload)) if workload is not None else kind.suspended(job)
+            stopped = kind.stopped(job, pod_sets_of(workload)) if workload is not None else kind.suspended(job)
             await self._change(kind, job, stopped)
         self._context.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
@@ -457,7 +476,7 @@ class QueueReconciler:
         if (job.get("status") or {}).get("startTime"):
             change = {"status": {"startTime": None}}
             job = await self._context.writer.patch(kind.kind, job, change, subresource="status")
-        await self._change(kind, job, kind.restored(job, _pod_sets(workload)))
+        await self._change(kind, job, kind.restored(job, pod_sets_of(workload)))
 
     async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
         change = merge_patch(job, wanted)
@@ -517,8 +536,3 @@ class QueueReconciler:
         if not stored["metadata"].get("deletionTimestamp"):
             self._caches.workloads.note_write(stored)
         return stored
-
-
-def _pod_sets(workload: StoredWorkload) -> list[Json]:
-    """With every field: they go back into the job."""
-    return (workload.raw.get("spec") or {}).get("podSets") or []
