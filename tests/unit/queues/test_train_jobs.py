@@ -422,6 +422,17 @@ async def test_a_new_train_job_begins_suspended_and_without_what_an_earlier_star
     assert marks[0] == marks[1] and "spec" not in our_patch(second)["node"]
 
 
+def test_amounts_are_stored_as_trainer_writes_them() -> None:
+    divided = {"name": "CORES", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
+    amounts = {"cpu": 1, "memory": "1024Mi", "nvidia.com/gpu": "2"}
+    job = train_job("train", resourcesPerNode={"requests": amounts, "limits": {"cpu": 1.5}}, env=[divided])
+    made = TrainJobs().prepared(job)["spec"]["trainer"]
+    assert made["resourcesPerNode"]["requests"] == {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "2"}
+    assert made["resourcesPerNode"]["limits"] == {"cpu": "1500m"}
+    assert made["env"][0]["valueFrom"]["resourceFieldRef"] == {"resource": "limits.cpu", "divisor": "0"}
+    assert job["spec"]["trainer"]["resourcesPerNode"]["requests"] is amounts and amounts["cpu"] == 1
+
+
 def created(job: Json) -> AdmissionRequest:
     kind, name = GroupVersionKind(TRAIN.group, TRAIN.version, TRAIN.kind), job["metadata"]["name"]
     return AdmissionRequest(uid="1", kind=kind, name=name, namespace="default", operation="CREATE", object=job)

@@ -150,7 +150,8 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
     if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
         made = _labelled(made, kueue_names.PRIORITY_CLASS)
     made = as_before(kind, made)
-    made = getattr(kind, "elastic", lambda job: job)(made)
+    for completes in ("elastic", "prepared"):
+        made = getattr(kind, completes, lambda job: job)(made)
     if not kind.is_suspended(made):
         made = kind.suspended(made)
     if kind.is_half_stopped(made):  # created again from one that was started: nothing of it runs

@@ -120,6 +120,10 @@ class Suspendable:
         made.setdefault("spec", {})["suspend"] = True
         return made
 
+    def prepared(self, job: Json) -> Json:
+        """A new job, as admission stores it beside its suspension."""
+        return job
+
     def problems(self, job: Json) -> list[str]:
         return []
 

@@ -19,6 +19,7 @@ from shoal.controllers.queues.jobs.blueprint import BlueprintName, NoBlueprint
 from shoal.controllers.queues.jobs.job_set import JobSets
 from shoal.controllers.queues.jobs.training_runtime import (
     PATCHED_BY_US,
+    as_trainer_writes,
     patched_jobs,
     patches,
     replicas,
@@ -99,6 +100,11 @@ class TrainJobs(Suspendable):
         return found
 
     # --- start and stop
+
+    def prepared(self, job: Json) -> Json:
+        """With its amounts as Trainer's webhook writes them once a patch has come. What it says of the trainer may never
+        change: an amount such as `1` or `1024Mi` would make every start a change of it."""
+        return {**job, "spec": as_trainer_writes(job.get("spec") or {})}
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         sets = self.pod_sets(job)

@@ -11,6 +11,7 @@ import copy
 from typing import Any
 
 from shoal.api.meta import Json
+from shoal.api.quantity import parse
 from shoal.controllers.queues.jobs.templated import found_at
 from shoal.errors import BadInput
 
@@ -67,6 +68,30 @@ def patches(job: Json) -> list[Json]:
 def patched_jobs(patch: Json) -> list[Json]:
     """The replicated jobs that a patch names."""
     return list(found_at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ())
+
+
+def as_trainer_writes(spec: Json) -> Json:
+    """The spec of a TrainJob with amounts in their canonical form, as typed clients of Go write them."""
+    made: Json = copy.deepcopy(spec)
+    trainer, steps = made.get("trainer"), made.get("initializer")
+    said = [one for one in (trainer, *(steps.values() if isinstance(steps, dict) else ())) if isinstance(one, dict)]
+    for one in said:
+        for env in one.get("env") or ():
+            field = found_at(env, ("valueFrom", "resourceFieldRef"))
+            if isinstance(field, dict):
+                field["divisor"] = _canonical(field.get("divisor") or "0")
+    resources = found_at(trainer, ("resourcesPerNode",)) or {}
+    for amounts in (resources.get("limits"), resources.get("requests")):
+        for name, value in (amounts or {}).items():
+            amounts[name] = _canonical(value)
+    return made
+
+
+def _canonical(value: Any) -> Any:
+    try:
+        return str(parse(value))
+    except BadInput:
+        return value  # what its schema says of it is the server's to say
 
 
 def _patched(replicated: Json, job: Json) -> Json:
