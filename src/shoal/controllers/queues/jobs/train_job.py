@@ -102,8 +102,8 @@ class TrainJobs(Suspendable):
     # --- start and stop
 
     def prepared(self, job: Json) -> Json:
-        """With its amounts as Trainer's webhook writes them once a patch has come. What it says of the trainer may never
-        change: an amount such as `1` or `1024Mi` would make every start a change of it."""
+        """With its amounts as Trainer's webhook writes them once a patch has come: what it says of the trainer may never
+        change, and an amount such as `1` or `1024Mi` would make every start a change of it."""
         return {**job, "spec": as_trainer_writes(job.get("spec") or {})}
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
