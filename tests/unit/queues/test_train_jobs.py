@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
@@ -396,6 +397,70 @@ async def test_a_train_job_that_can_never_run_says_why(trainer: Cluster, referen
     await make(trainer, empty, made)
     await told(trainer, "InvalidJob", wrong)
     assert asked(queues)[0] == "Misconfigured" and wrong in asked(queues)[1]
+
+
+def by_the_runtime_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrainJobs, "from_copy", lambda self, kept, job: None)
+
+
+def snapshot(job: Json, runtime: Json) -> Json:
+    """As Trainer keeps it from 2.3 on."""
+    owner = {"apiVersion": TRAIN.api_version, "kind": TRAIN.kind, "name": job["metadata"]["name"], "controller": True}
+    metadata = {"name": f"{job['metadata']['name']}-runtime-snapshot", "namespace": "default"}
+    metadata["ownerReferences"] = [{**owner, "uid": job["metadata"]["uid"]}]  # type: ignore[assignment]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"runtime": yaml.safe_dump(runtime)}}
+
+
+@proven(without=by_the_runtime_alone)
+async def test_f814_a_train_job_is_judged_by_the_runtime_that_trainer_has_kept(trainer: Cluster) -> None:
+    """F814: a runtime changes after a Trainer of 2.3 or newer has kept a copy of it for a TrainJob that waits. Holds:
+    the TrainJob asks for what is started: the copy."""
+    decide(trainer)
+    await make(trainer, training_runtime("other", nodes=2), train_job("running", runtime="other"))
+    await trainer.until(TRAIN, "running", started)
+    before = training_runtime("torch", nodes=3)
+    await make(trainer, before)
+    (made,) = await make(trainer, train_job("train"))
+    name = workload_of(made)
+    await trainer.until(kinds.WORKLOAD, name, lambda one: said(one, "QuotaReserved")[0] == "False")
+    await trainer.create(kinds.CONFIG_MAP, snapshot(made, before))
+    await edit(trainer, kinds.CLUSTER_TRAINING_RUNTIME, "torch", 1)
+    await trainer.settled()
+    assert shape(await trainer.get(kinds.WORKLOAD, name)) == [("node", 3, {"cpu": "1"})]
+    assert not started(await trainer.get(TRAIN, "train"))
+    await tell(trainer, "running", "Complete")
+    await trainer.until(TRAIN, "train", started)
+    assert shape(await trainer.get(kinds.WORKLOAD, name)) == [("node", 3, {"cpu": "1"})]
+
+
+async def test_what_trainer_has_kept_is_looked_at_before_a_start(trainer: Cluster) -> None:
+    """Newer Trainers add to what the runtime asks for, where older ones replace it: the copy says which it is."""
+    decide(trainer)
+    await make(trainer, training_runtime("other", nodes=2), train_job("running", runtime="other"))
+    await trainer.until(TRAIN, "running", started)
+    runtime = training_runtime("torch", nodes=3)
+    await make(trainer, runtime)
+    later = train_job("train", resourcesPerNode={"requests": {"memory": "1Gi"}})
+    labels = later["metadata"].pop("labels")
+    (made,) = await make(trainer, later)
+    await trainer.create(kinds.CONFIG_MAP, snapshot(made, runtime))
+    await trainer.client.patch(TRAIN, "train", "default", {"metadata": {"labels": labels}})
+    name = workload_of(made)
+    await trainer.until(kinds.WORKLOAD, name, lambda one: shape(one) == [("node", 3, {"cpu": "1", "memory": "1Gi"})])
+    await tell(trainer, "running", "Complete")
+    await trainer.until(TRAIN, "train", started)
+
+
+def test_a_copy_that_is_not_this_jobs_is_none() -> None:
+    kind, runtime, job = TrainJobs(), training_runtime("torch"), train_job("train")
+    job["metadata"]["uid"] = "1"
+    kept = snapshot(job, runtime)
+    assert kind.from_copy(kept, job) is not None
+    other = copy.deepcopy(job)
+    other["metadata"]["uid"] = "2"
+    assert kind.from_copy(kept, other) is None, "another owner"
+    assert kind.from_copy(snapshot(job, training_runtime("other")), job) is None, "another runtime"
+    assert kind.from_copy({**kept, "data": {"runtime": "a: [&b"}}, job) is None, "not readable"
 
 
 # --- admission

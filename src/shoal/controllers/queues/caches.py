@@ -94,6 +94,8 @@ class QueueCaches:
         self.blueprints: dict[Kind, Cache[Json]] = {
             kind: self._cache(kind, dict) for one in ALL if has_blueprint(one) for kind in one.blueprint_kinds
         }
+        self._copies: dict[str, Json] = {}
+        """By a job's UID: the copy of its blueprint by which its own controller goes."""
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
         self._members: dict[Key, set[Key]] = {}
         """By the name of a group of pods, which is that of its Workload: its pods."""
@@ -204,6 +206,7 @@ class QueueCaches:
 
     def forget_job(self, kind: GangJob, job: Json) -> Key:
         key = workload_key(kind, job)
+        self._copies.pop(job["metadata"]["uid"], None)
         if _is_member(kind, job):
             left = self._members.get(key, set())
             left.discard(key_of(job))
@@ -229,8 +232,17 @@ class QueueCaches:
         if not has_blueprint(kind):
             return kind
         name, workload = kind.blueprint_name(job), self.workloads.get(workload_key(kind, job))
-        found = self.blueprints[name.kind].get(name.key) if name is not None else None
+        found = self._copies.get(job["metadata"]["uid"])
+        if found is None and name is not None:
+            found = self.blueprints[name.kind].get(name.key)
         return kind.knowing(found, pod_sets_of(workload) if workload is not None else ())
+
+    def learn_copy(self, job: Json, blueprint: Json) -> None:
+        """From now on this job's pods are those of a copy."""
+        self._copies[job["metadata"]["uid"]] = blueprint
+
+    def has_copy(self, job: Json) -> bool:
+        return job["metadata"]["uid"] in self._copies
 
     def group(self, key: Key) -> Json | None:
         """The group of pods of this name."""

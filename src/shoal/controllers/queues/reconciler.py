@@ -27,7 +27,13 @@ from shoal.controllers.queues.draining import Draining, is_at_work
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
-from shoal.controllers.queues.jobs.blueprint import NoBlueprint, has_blueprint, missing_reason
+from shoal.controllers.queues.jobs.blueprint import (
+    NoBlueprint,
+    WithCopies,
+    has_blueprint,
+    has_copies,
+    missing_reason,
+)
 from shoal.controllers.queues.jobs.pod_group import GROUPS, PodGroups, is_composed, is_group
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
@@ -317,6 +323,9 @@ class QueueReconciler:
         workload, reserved = draft.workload, draft.is_true("QuotaReserved")
         try:
             wanted = spec_of(kind, job, self._caches)
+            if has_copies(kind) and not is_same_shape(wanted["podSets"], workload, admitted=reserved):
+                kind = await self._by_its_copy(kind, job)
+                wanted = spec_of(kind, job, self._caches)
         except NoSuchClass as error:
             self._context.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
             return True
@@ -400,6 +409,8 @@ class QueueReconciler:
         if admitted and (kind.waiting(job) if is_composed(kind) else kind.is_suspended(job)):
             if kind.is_active(job) and not is_composed(kind):
                 return STOP_LOOK  # it is still stopping from before
+            if has_copies(kind) and await self._by_its_copy(kind, job) is not kind:
+                return 0.0  # what it was judged by may be another
             await self._start(workload, kind, job)
         elif not admitted and not kind.is_suspended(job) and (left := await self._drain(workload)) > 0:
             return left
@@ -411,6 +422,21 @@ class QueueReconciler:
         if is_evicted and is_true(workload, "QuotaReserved"):
             return STOP_LOOK
         return None
+
+    async def _by_its_copy(self, kind: WithCopies, job: Json) -> GangJob:
+        """The kind as it is, or knowing the copy of the job's blueprint that its own controller has made meanwhile."""
+        if self._caches.has_copy(job):
+            return kind
+        name = kind.copy_name(job)
+        try:
+            kept = await self._context.client.get(name.kind, name.key.name, name.key.namespace or None)
+        except (NotFound, Forbidden):
+            return kind
+        found = kind.from_copy(kept, job)
+        if found is None:
+            return kind
+        self._caches.learn_copy(job, found)
+        return self._caches.informed(kind, job)
 
     async def _drain(self, workload: StoredWorkload) -> float:
         """Before a Ray cluster is stopped Ray is told that its workers go. Seconds until it is stopped: so long work

@@ -53,5 +53,19 @@ class WithBlueprint(GangJob, Protocol):
         job's Workload, where it has one: while a job runs, its pods are those that its blueprint made of it then."""
 
 
+class WithCopies(WithBlueprint, Protocol):
+    """A kind whose own controller may keep a copy of a job's blueprint, and goes by that alone from then on."""
+
+    def copy_name(self, job: Json) -> BlueprintName:
+        """The object with the copy. It is not watched: it is read before a start, and before a change is followed."""
+
+    def from_copy(self, kept: Json, job: Json) -> Json | None:
+        """What `knowing` takes for the blueprint; None where that object is not this job's copy."""
+
+
+def has_copies(kind: GangJob) -> TypeGuard[WithCopies]:
+    return has_blueprint(kind) and hasattr(kind, "copy_name")
+
+
 def has_blueprint(kind: GangJob) -> TypeGuard[WithBlueprint]:
     return bool(getattr(kind, "blueprint_kinds", ()))

@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from shoal.api import kinds
 from shoal.api.kind import Key, Kind
+from shoal.api.manifests import read
 from shoal.api.meta import Json
+from shoal.api.objects import controller_of
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged
 from shoal.controllers.queues.jobs.base import End, GangJob, Suspendable
 from shoal.controllers.queues.jobs.blueprint import BlueprintName, NoBlueprint
 from shoal.controllers.queues.jobs.job_set import JobSets
 from shoal.controllers.queues.jobs.training_runtime import (
+    MERGES,
     PATCHED_BY_US,
     as_trainer_writes,
     patched_jobs,
@@ -28,6 +31,9 @@ from shoal.controllers.queues.jobs.training_runtime import (
 from shoal.errors import BadInput
 
 REFERENCE = "spec.runtimeRef"
+SNAPSHOT = "-runtime-snapshot"
+"""Ends the name of the ConfigMap in which Trainer keeps a TrainJob's runtime."""
+LONGEST_SNAPSHOT = 256 * 1024
 _RUNTIMES = {one.kind: one for one in (kinds.CLUSTER_TRAINING_RUNTIME, kinds.TRAINING_RUNTIME)}
 
 
@@ -53,6 +59,23 @@ class TrainJobs(Suspendable):
 
     def knowing(self, blueprint: Json | None, recorded: Sequence[Json]) -> GangJob:
         return TrainJobs(blueprint, recorded)
+
+    def copy_name(self, job: Json) -> BlueprintName:
+        """From 2.3 on Trainer goes by the runtime as it was when it first saw the TrainJob."""
+        metadata = job["metadata"]
+        return BlueprintName(kinds.CONFIG_MAP, Key(metadata.get("namespace", ""), f"{metadata['name']}{SNAPSHOT}"))
+
+    def from_copy(self, kept: Json, job: Json) -> Json | None:
+        owner, name = controller_of(kept), self.blueprint_name(job)
+        text = str((kept.get("data") or {}).get("runtime") or "")
+        if owner is None or owner.get("uid") != job["metadata"]["uid"] or name is None or len(text) > LONGEST_SNAPSHOT:
+            return None
+        try:
+            found = next(iter(read(text)), {})
+        except BadInput:
+            return None
+        named = (found.get("kind"), (found.get("metadata") or {}).get("name"))
+        return {**found, MERGES: True} if named == (name.kind.kind, name.key.name) else None
 
     def is_on_hold(self, job: Json) -> bool:
         """Without its runtime Trainer makes no pods."""
@@ -102,7 +125,7 @@ class TrainJobs(Suspendable):
     # --- start and stop
 
     def prepared(self, job: Json) -> Json:
-        """With its amounts as Trainer's webhook writes them once a patch has come: what it says of the trainer may never
+        """With its amounts as Trainer's webhook writes them once a patch has come: what it says of the trainer must not
         change, and an amount such as `1` or `1024Mi` would make every start a change of it."""
         return {**job, "spec": as_trainer_writes(job.get("spec") or {})}
 

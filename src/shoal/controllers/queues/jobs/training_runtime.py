@@ -21,6 +21,9 @@ ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER, NODE = "trainer", "node"
 INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
 """Step, which is also the name of its container, to the field of `spec.initializer`."""
+MERGES = "shoal.dev/merges"
+"""Set in a runtime that a Trainer of 2.3 or newer has kept: those add what a TrainJob asks for to what its runtime
+does, where older ones replaced it."""
 _STORAGE = "STORAGE_URI"
 _MERGED_BY = {
     "volumes": "name",
@@ -49,7 +52,7 @@ def replicated_jobs(runtime: Json, job: Json) -> list[Json]:
         if _step(one) in (TRAINER, *INITIALIZERS):
             one["replicas"] = 1
         _initialize(one, (job.get("spec") or {}).get("initializer") or {})
-        _train(one, trainer, launches=bool(_mpi(policy).get("runLauncherAsNode")))
+        _train(one, trainer, launches=bool(_mpi(policy).get("runLauncherAsNode")), merges=bool(runtime.get(MERGES)))
     return jobs
 
 
@@ -81,9 +84,9 @@ def as_trainer_writes(spec: Json) -> Json:
             if isinstance(field, dict):
                 field["divisor"] = _canonical(field.get("divisor") or "0")
     resources = found_at(trainer, ("resourcesPerNode",)) or {}
-    for amounts in (resources.get("limits"), resources.get("requests")):
-        for name, value in (amounts or {}).items():
-            amounts[name] = _canonical(value)
+    for field in ("limits", "requests"):
+        if isinstance(resources.get(field), dict):
+            resources[field] = {name: _canonical(value) for name, value in resources[field].items()}
     return made
 
 
@@ -149,7 +152,7 @@ def _initialize(replicated: Json, said: Json) -> None:
             container["envFrom"] = [*(container.get("envFrom") or ()), {"secretRef": dict(given["secretRef"])}]
 
 
-def _train(replicated: Json, said: Json, *, launches: bool) -> None:
+def _train(replicated: Json, said: Json, *, launches: bool, merges: bool) -> None:
     """`launches`: its launcher is a node as well, so that the nodes beside it are as that one."""
     trains = _step(replicated) == TRAINER
     for container in _containers(replicated, NODE):
@@ -158,7 +161,7 @@ def _train(replicated: Json, said: Json, *, launches: bool) -> None:
         if trains or (launches and replicated.get("name") == NODE):
             resources = said.get("resourcesPerNode") or {}
             if resources.get("limits") is not None or resources.get("requests") is not None:
-                container["resources"] = copy.deepcopy(resources)
+                container["resources"] = _merged(container.get("resources") if merges else None, resources)
             _set_env(container, said.get("env") or ())
 
 
