@@ -42,11 +42,20 @@ OURS = "kueue.x-k8s.io/manager"
 SPOT = {"key": "spot", "operator": "Exists"}
 
 
-async def install(cluster: Cluster) -> None:
+async def install(cluster: Cluster, *, seen: bool = True) -> None:
+    """`seen`: a Trainer tells of every new TrainJob that it has seen it."""
     for kind in (kinds.CLUSTER_TRAINING_RUNTIME, kinds.TRAINING_RUNTIME, TRAIN, kinds.JOB_SET):
         made = definition(kind)
         made["spec"]["scope"] = "Namespaced" if kind.namespaced else "Cluster"
         await cluster.create(kinds.CRD, made)
+    if seen:
+        cluster.start(see(cluster))
+
+
+async def see(cluster: Cluster) -> None:
+    async for event in cluster.client.watch(TRAIN, "default", send_initial_events=True):
+        if event.type == "ADDED":
+            await tell(cluster, msgspec.json.decode(event.object)["metadata"]["name"], "Suspended")
 
 
 @pytest.fixture
@@ -449,6 +458,30 @@ async def test_what_trainer_has_kept_is_looked_at_before_a_start(trainer: Cluste
     await trainer.until(kinds.WORKLOAD, name, lambda one: shape(one) == [("node", 3, {"cpu": "1", "memory": "1Gi"})])
     await tell(trainer, "running", "Complete")
     await trainer.until(TRAIN, "train", started)
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrainJobs, "may_have_copy", lambda self, job: True)
+
+
+@proven(without=at_once)
+async def test_f815_a_train_job_is_started_once_trainer_has_seen_it(quiet: Cluster) -> None:
+    """F815: a TrainJob is given quota before Trainer has seen it, and so before Trainer has kept its runtime. Holds: it
+    is started once Trainer has, and with quota for what Trainer will start."""
+    await install(quiet, seen=False)
+    decide(quiet)
+    runtime = training_runtime("torch", nodes=3)
+    await make(quiet, flavor(), cluster_queue(), local_queue(), runtime)
+    (made,) = await make(quiet, train_job("train", resourcesPerNode={"requests": {"memory": "1Gi"}}))
+    name = workload_of(made)
+    before = await quiet.until(kinds.WORKLOAD, name, true("Admitted"))
+    assert shape(before) == [("node", 3, {"memory": "1Gi"})]
+    await quiet.settled()
+    assert not started(await quiet.get(TRAIN, "train"))
+    await quiet.create(kinds.CONFIG_MAP, snapshot(made, runtime))
+    await tell(quiet, "train", "Suspended")
+    await quiet.until(TRAIN, "train", started)
+    assert shape(await quiet.get(kinds.WORKLOAD, name)) == [("node", 3, {"cpu": "1", "memory": "1Gi"})]
 
 
 def test_a_copy_that_is_not_this_jobs_is_none() -> None:

@@ -96,6 +96,7 @@ class QueueCaches:
         }
         self._copies: dict[str, Json] = {}
         """By a job's UID: the copy of its blueprint by which its own controller goes."""
+        self._looked_for_copy: set[str] = set()
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
         self._members: dict[Key, set[Key]] = {}
         """By the name of a group of pods, which is that of its Workload: its pods."""
@@ -207,6 +208,7 @@ class QueueCaches:
     def forget_job(self, kind: GangJob, job: Json) -> Key:
         key = workload_key(kind, job)
         self._copies.pop(job["metadata"]["uid"], None)
+        self._looked_for_copy.discard(job["metadata"]["uid"])
         if _is_member(kind, job):
             left = self._members.get(key, set())
             left.discard(key_of(job))
@@ -243,6 +245,13 @@ class QueueCaches:
 
     def has_copy(self, job: Json) -> bool:
         return job["metadata"]["uid"] in self._copies
+
+    def first_look(self, job: Json) -> bool:
+        """True once for each job: then it is looked whether there is a copy."""
+        uid = job["metadata"]["uid"]
+        known = uid in self._looked_for_copy
+        self._looked_for_copy.add(uid)
+        return not known
 
     def group(self, key: Key) -> Json | None:
         """The group of pods of this name."""

@@ -323,7 +323,10 @@ class QueueReconciler:
         workload, reserved = draft.workload, draft.is_true("QuotaReserved")
         try:
             wanted = spec_of(kind, job, self._caches)
-            if has_copies(kind) and not is_same_shape(wanted["podSets"], workload, admitted=reserved):
+            if has_copies(kind) and (
+                (kind.may_have_copy(job) and self._caches.first_look(job))
+                or not is_same_shape(wanted["podSets"], workload, admitted=reserved)
+            ):
                 kind = await self._by_its_copy(kind, job)
                 wanted = spec_of(kind, job, self._caches)
         except NoSuchClass as error:
@@ -409,6 +412,8 @@ class QueueReconciler:
         if admitted and (kind.waiting(job) if is_composed(kind) else kind.is_suspended(job)):
             if kind.is_active(job) and not is_composed(kind):
                 return STOP_LOOK  # it is still stopping from before
+            if has_copies(kind) and not kind.may_have_copy(job):
+                return None  # its own controller has yet to see it; its status wakes us
             if has_copies(kind) and await self._by_its_copy(kind, job) is not kind:
                 return 0.0  # what it was judged by may be another
             await self._start(workload, kind, job)

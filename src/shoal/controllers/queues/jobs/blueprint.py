@@ -57,7 +57,11 @@ class WithCopies(WithBlueprint, Protocol):
     """A kind whose own controller may keep a copy of a job's blueprint, and goes by that alone from then on."""
 
     def copy_name(self, job: Json) -> BlueprintName:
-        """The object with the copy. It is not watched: it is read before a start, and before a change is followed."""
+        """The object with the copy. It is not watched: it is read once it may be there, before a start, and before a
+        change is followed."""
+
+    def may_have_copy(self, job: Json) -> bool:
+        """Has its own controller seen this job? It is started only then."""
 
     def from_copy(self, kept: Json, job: Json) -> Json | None:
         """What `knowing` takes for the blueprint; None where that object is not this job's copy."""

@@ -65,6 +65,9 @@ class TrainJobs(Suspendable):
         metadata = job["metadata"]
         return BlueprintName(kinds.CONFIG_MAP, Key(metadata.get("namespace", ""), f"{metadata['name']}{SNAPSHOT}"))
 
+    def may_have_copy(self, job: Json) -> bool:
+        return self.is_suspended(job) and bool((job.get("status") or {}).get("conditions"))
+
     def from_copy(self, kept: Json, job: Json) -> Json | None:
         owner, name = controller_of(kept), self.blueprint_name(job)
         text = str((kept.get("data") or {}).get("runtime") or "")
