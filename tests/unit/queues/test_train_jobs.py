@@ -507,6 +507,8 @@ async def test_a_new_train_job_begins_suspended_and_without_what_an_earlier_star
     del written["spec"]["suspend"]
     (made,) = await make(trainer, written)
     assert made["spec"]["suspend"] is True
+    empty = {"manager": OURS, "trainingRuntimeSpec": {"template": {"spec": {}}}}
+    assert made["spec"]["runtimePatches"] == [empty], "as Kueue makes it, and needs it"
     first = await trainer.until(TRAIN, "train", started)
     await tell(trainer, "train", "Failed")
     await trainer.client.delete(TRAIN, "train", "default")

@@ -129,8 +129,10 @@ class TrainJobs(Suspendable):
 
     def prepared(self, job: Json) -> Json:
         """With its amounts as Trainer's webhook writes them once a patch has come: what it says of the trainer must not
-        change, and an amount such as `1` or `1024Mi` would make every start a change of it."""
-        return {**job, "spec": as_trainer_writes(job.get("spec") or {})}
+        change, and an amount such as `1` or `1024Mi` would make every start a change of it. And with our patch, empty:
+        Kueue starts no TrainJob without."""
+        made = {**job, "spec": as_trainer_writes(job.get("spec") or {})}
+        return made if any(_is_ours(one) for one in patches(made)) else _with_patch(made, [])
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         sets = self.pod_sets(job)
@@ -197,14 +199,13 @@ def _set(fields: Json) -> Json:
 
 
 def _with_patch(job: Json, listed: list[Json]) -> Json:
-    """The job with this as our patch; where it has none and nothing is to be said, as it is."""
+    """The job with this as our patch, in the place of the one that it has."""
     made: Json = copy.deepcopy(job)
     spec = made.setdefault("spec", {})
     body = {"template": {"spec": {"replicatedJobs": listed} if listed else {}}}
     if not any(_is_ours(one) for one in patches(made)):
-        if listed:
-            ours = {"manager": PATCHED_BY_US, "trainingRuntimeSpec": body}
-            spec["runtimePatches"] = [*(spec.get("runtimePatches") or ()), ours]
+        ours = {"manager": PATCHED_BY_US, "trainingRuntimeSpec": body}
+        spec["runtimePatches"] = [*patches(made), ours]
         return made
     spec["runtimePatches"] = [{**one, "trainingRuntimeSpec": body} if _is_ours(one) else one for one in patches(made)]
     return made
