@@ -60,4 +60,13 @@ def _chosen(rules: list[Json], *, everywhere: bool) -> list[Json]:
 def _is_everywhere(rule: Json, resource: str) -> bool:
     if rule["verbs"] == ["impersonate"]:  # an identity has no namespace
         return True
-    return resource.partition("/")[0] in WITHOUT_NAMESPACE or resource == EVENTS
+    return resource.partition("/")[0] in WITHOUT_NAMESPACE | _blueprints() or resource == EVENTS
+
+
+def _blueprints() -> set[str]:
+    """What describes the pods of jobs everywhere, such as cluster-wide runtimes of TrainJobs."""
+    from shoal.controllers.queues.jobs import ALL
+    from shoal.controllers.queues.jobs.blueprint import has_blueprint
+
+    found = [kind for one in ALL if has_blueprint(one) for kind in one.blueprint_kinds]
+    return {kind.plural for kind in found if not kind.namespaced}

@@ -264,6 +264,14 @@ def _job_kinds() -> list[Kind]:
     return [one.kind for one in sendable()]
 
 
+def _blueprints() -> list[Kind]:
+    """Kinds that describe the pods of such jobs."""
+    from shoal.controllers.queues.jobs import ALL
+    from shoal.controllers.queues.jobs.blueprint import has_blueprint
+
+    return [kind for one in ALL if has_blueprint(one) for kind in one.blueprint_kinds]
+
+
 _WITH_STATUS = ("clusterqueues", "cohorts", "localqueues", "admissionchecks")
 
 
@@ -284,6 +292,7 @@ def _queue_rules() -> list[Json]:
         # a stopped Job forgets when it was started; a job that runs in another cluster shows its status here
         *(_rule(one.group, [f"{one.plural}/status"], ("patch",)) for one in _job_kinds()),
         *(_rule(one.group, [f"{one.plural}/finalizers"], ("update",)) for one in _job_kinds()),
+        *(_rule(one.group, [one.plural], _READ) for one in _blueprints()),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests"], _OWN),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/finalizers"], ("update",)),
         _rule("", ["podtemplates"], ("get", "create", "patch", "delete")),

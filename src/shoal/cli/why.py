@@ -105,7 +105,7 @@ def _print(told: dict[str, Any]) -> None:
         _say("  quota from " + ", ".join(f"{tree}/{node}" for tree, node in told["quota"].items()))
     if told.get("message") and not told.get("shortfalls") and not told.get("pendingPods"):
         _say(f"  {told['message']}")
-    if told["state"] in HELD:
+    if told["state"] in HELD and told.get("reason") != "Misconfigured":
         _say(f"  `shoal release {told['kind'].lower()}/{told['name']}` lets it run")
     for shortfall in told.get("shortfalls") or ():
         _say(f"  short: {_short(shortfall)}")

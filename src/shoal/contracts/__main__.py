@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
         case ["policy", path]:
             missing = missing_from_policy(path)
         case ["job", path, file]:
-            missing = missing_from_job(path, yaml.safe_load(Path(file).read_text()))
+            missing = missing_from_job(path, *[one for one in yaml.safe_load_all(Path(file).read_text()) if one][:2])
         case ["check", path, file]:
             missing = missing_from_check(path, yaml.safe_load(Path(file).read_text()))
         case _:

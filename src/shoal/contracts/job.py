@@ -15,14 +15,16 @@ from shoal.contracts.loading import load
 from shoal.controllers.queues.inject import InjectedInfo
 from shoal.controllers.queues.jobs import GangJob
 from shoal.controllers.queues.jobs.base import lacking
+from shoal.controllers.queues.jobs.blueprint import NoBlueprint, has_blueprint
 from shoal.errors import BadInput
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MARK = {"shoal.dev/contract": "kept"}
 
 
-def missing_from_job(job: str | GangJob, example: Json) -> list[str]:
-    """What keeps the class or object (or the path of one) from being a kind of job; `example` is a manifest of it."""
+def missing_from_job(job: str | GangJob, example: Json, blueprint: Json | None = None) -> list[str]:
+    """What keeps the class or object (or the path of one) from being a kind of job; `example` is a manifest of it, and
+    `blueprint` one of the object that describes its pods, where another one does."""
     try:
         kind: Any = load(job) if isinstance(job, str) else job() if isinstance(job, type) else job
     except BadInput as error:
@@ -33,6 +35,9 @@ def missing_from_job(job: str | GangJob, example: Json) -> list[str]:
         return found
     before = copy.deepcopy(example)
     try:
+        if found := _blueprint(kind, example, blueprint):
+            return found
+        kind = kind.knowing(blueprint, ()) if has_blueprint(kind) else kind
         found = _held_back(kind, example) or _pod_sets(kind, example) or _walk(kind, example)
     except Exception as error:  # whatever a stranger's code raises is what is wrong with it
         return [f"it raised {type(error).__name__}: {error}"]
@@ -47,6 +52,26 @@ def _kind(job: GangJob, example: Json) -> list[str]:
     named = (example.get("apiVersion"), example.get("kind"))
     wanted = (job.kind.api_version, job.kind.kind)
     return [] if named == wanted else [f"`kind` is {'/'.join(wanted)} and the example is {named[0]}/{named[1]}"]
+
+
+def _blueprint(job: GangJob, example: Json, blueprint: Json | None) -> list[str]:
+    """It finds the object that the example names, and says so where that is not there."""
+    if not has_blueprint(job):
+        return []
+    if blueprint is None:
+        return ["its pods are described by another object; give that one, too, as a second manifest"]
+    metadata = blueprint.get("metadata") or {}
+    name, wanted = job.blueprint_name(example), (blueprint.get("apiVersion"), blueprint.get("kind"), metadata["name"])
+    named = (name.kind.api_version, name.kind.kind, name.key.name) if name is not None else None
+    if named != wanted or (name is not None and name.kind not in job.blueprint_kinds):
+        return [f"`blueprint_name` is {named} and the second manifest is {wanted}"]
+    without = job.knowing(None, ())
+    found = [] if without.is_on_hold(without.suspended(example)) else ["`is_on_hold` without its blueprint is not true"]
+    try:
+        without.pod_sets(example)
+    except NoBlueprint:
+        return found
+    return [*found, "`pod_sets` without its blueprint must raise NoBlueprint"]
 
 
 def _held_back(job: GangJob, example: Json) -> list[str]:

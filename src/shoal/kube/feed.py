@@ -163,7 +163,7 @@ class Feed:
             raise SchemaTooOld(
                 f"the CRD of {self.kind.resource} ({self.kind.version}) on the server is older than this program: it "
                 f"drops {', '.join(missing)}. Nothing is done with this kind until it is updated: run shoal install, "
-                "or apply the CRDs of this version."
+                "or update the program that brings the kind."
             )
         self._unchecked = ()
 

@@ -17,7 +17,7 @@ from shoal.errors import ShoalError
 KINDS = (kinds.APP_WRAPPER, kinds.APP_WRAPPER_LEGACY, kinds.RAY_JOB, kinds.RAY_CLUSTER, kinds.RAY)
 QUEUED = (kinds.JOB,)
 """Kinds that are gangs only where they name a queue."""
-WAITING = (kinds.JOB_SET, kinds.RAY_SERVICE, kinds.WORKLOAD, kinds.POD)
+WAITING = (kinds.JOB_SET, kinds.TRAIN_JOB, kinds.RAY_SERVICE, kinds.WORKLOAD, kinds.POD)
 """Further kinds that can wait and may be asked about, with or without a queue; the commands that change gangs do not
 look for them."""
 LONGEST_REASON = 1000
@@ -82,6 +82,9 @@ def _told(kind: Kind, obj: Json) -> tuple[str, str]:
             return str(status.get("phase") or "Pending"), why_pending(status) or str(status.get("message") or "")
         case "JobSet" if not status.get("terminalState"):
             active = sum(int(one.get("active") or 0) for one in status.get("replicatedJobsStatus") or ())
+            return ("Running" if active else "Suspended" if spec.get("suspend") else "New"), ""
+        case "TrainJob" if not ended_at(kind, obj):
+            active = sum(int(one.get("active") or 0) for one in status.get("jobsStatus") or ())
             return ("Running" if active else "Suspended" if spec.get("suspend") else "New"), ""
         case "RayService":
             return str(status.get("serviceStatus") or "New"), _unserved(status)
@@ -148,7 +151,7 @@ def ended_at(kind: Kind, obj: Json) -> str:
             ended = status.get("phase") in ("Succeeded", "Failed")
         case "Workload":
             return workload_ended_at(obj)
-        case "Job" | "JobSet":
+        case "Job" | "JobSet" | "TrainJob":
             conditions = status.get("conditions") or ()
             ended = any(
                 one.get("type") in ("Complete", "Completed", "Failed") and one.get("status") == "True"

@@ -19,11 +19,12 @@ from shoal.contracts.__main__ import main
 from shoal.controllers.queues.jobs import ALL
 from shoal.controllers.queues.jobs.pod import Pods
 from shoal.controllers.queues.jobs.pod_group import GROUPS, composed
+from shoal.controllers.queues.jobs.train_job import TrainJobs
 from shoal.engine.policies import SHIPPED
 from tests.patience import PATIENCE
 from tests.unit.outsider.budget import Budget
 from tests.unit.outsider.training_run import TrainingRuns
-from tests.unit.queues.build import job, job_set, pod, ray_job, template
+from tests.unit.queues.build import job, job_set, pod, ray_job, template, train_job, training_runtime
 
 ROOT = Path(__file__).parents[3]
 HERE = "tests.unit.outsider"
@@ -152,6 +153,7 @@ def test_a_kind_of_job_of_another_package_is_taken() -> None:
 EXAMPLES: dict[str, dict[str, Any]] = {
     "Pod": pod("train"),
     "JobSet": job_set("train"),
+    "TrainJob": train_job("train"),
     "Job": job("train", 2),
     "RayJob": ray_job("train"),
     "RayCluster": {
@@ -181,9 +183,36 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
+BLUEPRINTS: dict[str, dict[str, Any]] = {"TrainJob": training_runtime("torch")}
+
+
 @pytest.mark.parametrize("kind", ALL, ids=lambda one: one.kind.kind)
 def test_shipped_kinds_keep_the_contract(kind: Any) -> None:
-    assert missing_from_job(kind, EXAMPLES[kind.kind.kind]) == []
+    assert missing_from_job(kind, EXAMPLES[kind.kind.kind], BLUEPRINTS.get(kind.kind.kind)) == []
+
+
+class Unfindable(TrainJobs):
+    def blueprint_name(self, job: Any) -> Any:
+        return None
+
+
+class NeedsNothing(TrainJobs):
+    def knowing(self, blueprint: Any, recorded: Any) -> Any:
+        return TrainJobs(blueprint or training_runtime("torch"), recorded)
+
+
+@pytest.mark.parametrize(
+    ("kind", "blueprint", "wrong"),
+    [
+        (TrainJobs(), None, "give that one, too, as a second manifest"),
+        (TrainJobs(), training_runtime("other"), "`blueprint_name` is"),
+        (Unfindable(), training_runtime("torch"), "`blueprint_name` is None"),
+        (NeedsNothing(), training_runtime("torch"), "`pod_sets` without its blueprint must raise NoBlueprint"),
+    ],
+)
+def test_what_a_kind_lacks_whose_pods_another_object_describes_is_said(kind: Any, blueprint: Any, wrong: str) -> None:
+    found = missing_from_job(kind, EXAMPLES["TrainJob"], blueprint)
+    assert [one for one in found if wrong in one], found
 
 
 def test_an_appwrapper_of_mcad_keeps_the_contract() -> None:

@@ -131,6 +131,36 @@ def job_set(name: str, *, queue: str = "user-queue", **replicas: int) -> Json:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}
 
 
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+
+
+def training_runtime(name: str, *, kind: str = "ClusterTrainingRuntime", nodes: int = 1, cpu: str = "1") -> Json:
+    """A runtime of one step: training, on so many nodes."""
+    metadata = {"name": name, **({} if kind.startswith("Cluster") else {"namespace": "default"})}
+    replicated = replicated_job("node", step="trainer", cpu=cpu)
+    spec = {"mlPolicy": {"numNodes": nodes, "torch": {}}, "template": {"spec": {"replicatedJobs": [replicated]}}}
+    return {"apiVersion": TRAINER, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def replicated_job(name: str, *, step: str = "", container: str = "node", **requests: str) -> Json:
+    pods = template(**(requests or {"cpu": "1"}))
+    pods["spec"]["containers"][0]["name"] = container
+    made: Json = {"spec": {"template": pods}}
+    if step:
+        made["metadata"] = {"labels": {STEP: step}}
+    return {"name": name, "replicas": 1, "template": made}
+
+
+def train_job(name: str, *, runtime: str = "torch", queue: str = "user-queue", **trainer: Any) -> Json:
+    """What it says of its trainer by the names of its fields: `numNodes=2`."""
+    metadata = {"name": name, "namespace": "default", "labels": {QUEUE: queue}}
+    spec: Json = {"runtimeRef": {"name": runtime}, "suspend": True}
+    if trainer:
+        spec["trainer"] = trainer
+    return {"apiVersion": TRAINER, "kind": "TrainJob", "metadata": metadata, "spec": spec}
+
+
 KIND_OF: dict[str, Kind] = {
     "ResourceFlavor": kinds.RESOURCE_FLAVOR,
     "ClusterQueue": kinds.CLUSTER_QUEUE,
@@ -144,6 +174,9 @@ KIND_OF: dict[str, Kind] = {
     "RayCluster": kinds.RAY_CLUSTER,
     "Workload": kinds.WORKLOAD,
     "JobSet": kinds.JOB_SET,
+    "TrainJob": kinds.TRAIN_JOB,
+    "TrainingRuntime": kinds.TRAINING_RUNTIME,
+    "ClusterTrainingRuntime": kinds.CLUSTER_TRAINING_RUNTIME,
     "Pod": kinds.POD,
     "Deployment": kinds.DEPLOYMENT,
     "StatefulSet": kinds.STATEFUL_SET,

@@ -23,6 +23,7 @@ from shoal.api.objects import label
 from shoal.api.problems import joined
 from shoal.controllers.queues import placement
 from shoal.controllers.queues.jobs import BY_NAME, GangJob
+from shoal.controllers.queues.jobs.blueprint import has_blueprint
 from shoal.controllers.queues.jobs.pod import CARRIERS, carrying
 from shoal.controllers.queues.managing import DEFAULT
 from shoal.controllers.queues.reapplied import as_before
@@ -138,7 +139,7 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
         return AdmissionVerdict(
             changed={**obj, "metadata": {**obj["metadata"], "finalizers": [*held, kueue_names.IN_USE]}}
         )
-    kind = _job_kind(request)
+    kind = _informed_kind(request, around)
     if kind is None or not around.has_part or around.child or kind.is_skipped(fresh(obj)):
         return AdmissionVerdict()
     made = obj
@@ -149,9 +150,12 @@ def prepare(request: AdmissionRequest, around: JobSurroundings = JobSurroundings
     if around.default_class and not label(made, kueue_names.PRIORITY_CLASS):
         made = _labelled(made, kueue_names.PRIORITY_CLASS)
     made = as_before(kind, made)
-    made = getattr(kind, "elastic", lambda job: job)(made)
+    for completes in ("elastic", "prepared"):
+        made = getattr(kind, completes, lambda job: job)(made)
     if not kind.is_suspended(made):
         made = kind.suspended(made)
+    if kind.is_half_stopped(made):  # created again from one that was started: nothing of it runs
+        made = kind.restored(made, ())
     if around.elsewhere:
         made = {**made, "spec": {**(made.get("spec") or {}), "managedBy": KUEUE_MULTIKUEUE}}
     return AdmissionVerdict(changed=made) if made is not obj else AdmissionVerdict()
@@ -205,7 +209,7 @@ def validate(request: AdmissionRequest, around: JobSurroundings = JobSurrounding
         problems = joined(rules.validate(obj, old))
         warnings = placement.warnings_of_object(obj) if old is None else ()
     else:
-        kind = _job_kind(request)
+        kind = _informed_kind(request, around)
         judged = around.has_part and not around.child
         problems = "; ".join(problems_of(kind, obj, old, around)) if kind is not None and judged else ""
         warnings = warnings_of(kind, obj, old) if kind is not None and judged else ()
@@ -306,3 +310,9 @@ def _templates(kind: GangJob, job: Json) -> list[Json]:
 
 def _job_kind(request: AdmissionRequest) -> GangJob | None:
     return BY_NAME.get((request.kind.group, request.kind.kind))
+
+
+def _informed_kind(request: AdmissionRequest, around: JobSurroundings) -> GangJob | None:
+    """The kind of job, knowing the object that describes its pods, where another one does."""
+    kind = _job_kind(request)
+    return kind.knowing(around.blueprint, ()) if kind is not None and has_blueprint(kind) else kind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from shoal.api import kinds, kueue_names
@@ -23,6 +24,7 @@ from shoal.controllers.demand.pod_defaults import Defaults
 from shoal.controllers.planning.caches import UNREADABLE, SharedCaches
 from shoal.controllers.planning.pods import SeenPod
 from shoal.controllers.queues.jobs import ALL, GangJob
+from shoal.controllers.queues.jobs.blueprint import WithBlueprint, has_blueprint
 from shoal.controllers.queues.jobs.pod_group import GROUPS, composed, group_name, is_group
 from shoal.controllers.queues.names import workload_name
 from shoal.controllers.queues.stored import (
@@ -87,26 +89,61 @@ class QueueCaches:
         self.requests: Cache[Json] = shared.watch_requests()
         unnamed = {one.kind for one in ALL if jobs_without_queue} - {kinds.POD}  # of pods, never all
         self.jobs: dict[Kind, Cache[Json]] = {
-            one.kind: self._cache(one.kind, dict, label_selector="" if one.kind in unnamed else kueue_names.QUEUE)
-            for one in ALL
+            one.kind: self._jobs(one, label_selector="" if one.kind in unnamed else kueue_names.QUEUE) for one in ALL
         }
+        self.blueprints: dict[Kind, Cache[Json]] = {
+            kind: self._cache(kind, dict) for one in ALL if has_blueprint(one) for kind in one.blueprint_kinds
+        }
+        self._copies: dict[str, Json] = {}
+        """By a job's UID: the copy of its blueprint by which its own controller goes."""
+        self._looked_for_copy: set[str] = set()
         self._job_of: dict[Key, tuple[GangJob, Key]] = {}
         self._members: dict[Key, set[Key]] = {}
         """By the name of a group of pods, which is that of its Workload: its pods."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for cache in self.all:
+            for cache in self._at_once:
                 tasks.create_task(cache.run())
+            for one in self._with_blueprint:
+                tasks.create_task(self._run_in_turn(one, tasks))
 
     @property
     def all(self) -> list[Cache[Any]]:
-        return [self.workloads, *self.others.values(), *self.jobs.values()]
+        return [self.workloads, *self.others.values(), *self.jobs.values(), *self.blueprints.values()]
 
     async def synced(self) -> None:
         """Until everything was read once. Kinds that are not installed, or that we may not read, do not hold up others;
         they join when that changes."""
-        await self._awaited.known(self.all)
+        in_turn = [self._known_in_turn(one) for one in self._with_blueprint]
+        await asyncio.gather(self._awaited.known(self._at_once), *in_turn)
+        met = [one for one in ALL if len(self.jobs[one.kind])]  # whose pods may be there already
+        await asyncio.gather(*(self._shared.follow(kind) for one in met for kind in getattr(one, "between", ())))
+
+    @property
+    def _with_blueprint(self) -> list[WithBlueprint]:
+        return [one for one in ALL if has_blueprint(one)]
+
+    @property
+    def _at_once(self) -> list[Cache[Any]]:
+        later = {cache.kind for one in self._with_blueprint for cache in self._turns(one)}
+        return [cache for cache in self.all if cache.kind not in later]
+
+    def _turns(self, kind: WithBlueprint) -> list[Cache[Any]]:
+        """What describes its pods before the jobs: none of them is seen without. Where the kinds are not installed, one
+        of them is asked for now and then, not each."""
+        return [*(self.blueprints[one] for one in kind.blueprint_kinds), self.jobs[kind.kind]]
+
+    async def _run_in_turn(self, kind: WithBlueprint, tasks: asyncio.TaskGroup) -> None:
+        for cache in self._turns(kind):
+            tasks.create_task(cache.run())
+            await cache.synced.wait()
+
+    async def _known_in_turn(self, kind: WithBlueprint) -> None:
+        for cache in self._turns(kind):
+            await self._awaited.known([cache])
+            if not cache.synced.is_set():
+                return
 
     def _all_others(self) -> list[Cache[Any]]:
         """In the order in which they are subscribed to."""
@@ -123,6 +160,11 @@ class QueueCaches:
             self.namespaces,
         ]
 
+    def _jobs(self, kind: GangJob, label_selector: str) -> Cache[Json]:
+        indexes: dict[str, Any] = {"blueprint": partial(_blueprint_of, kind)} if has_blueprint(kind) else {}
+        requires = getattr(kind, "required_fields", ())
+        return self._cache(kind.kind, dict, label_selector=label_selector, indexes=indexes, requires=requires)
+
     def _stored(
         self, kind: Kind, type: type[T], indexes: dict[str, Callable[[T], Iterable[str]]] | None = None
     ) -> Cache[T]:
@@ -136,6 +178,7 @@ class QueueCaches:
         label_selector: str = "",
         indexes: dict[str, Callable[[T], Iterable[str]]] | None = None,
         view: Callable[[Json], T] | None = None,
+        requires: tuple[str, ...] = (),
     ) -> Cache[Any]:
         return Cache(
             self.client,
@@ -146,6 +189,7 @@ class QueueCaches:
             clock=self._clock,
             report=self._awaited.report(kind, lambda trouble: trouble.reason in UNREADABLE),
             view=view,
+            requires=requires,
         )
 
     # --- jobs and their Workloads
@@ -153,6 +197,8 @@ class QueueCaches:
     def note_job(self, kind: GangJob, job: Json) -> Key:
         """Remember which Workload is this job's; returns that Workload's key."""
         key = workload_key(kind, job)
+        for above in getattr(kind, "between", ()):
+            self._shared.watch(above)
         if _is_member(kind, job):
             self._members.setdefault(key, set()).add(key_of(job))
         else:
@@ -161,6 +207,8 @@ class QueueCaches:
 
     def forget_job(self, kind: GangJob, job: Json) -> Key:
         key = workload_key(kind, job)
+        self._copies.pop(job["metadata"]["uid"], None)
+        self._looked_for_copy.discard(job["metadata"]["uid"])
         if _is_member(kind, job):
             left = self._members.get(key, set())
             left.discard(key_of(job))
@@ -179,7 +227,31 @@ class QueueCaches:
             return (GROUPS, group) if group is not None else None
         kind, job_key = found
         job = self.jobs[kind.kind].get(job_key)
-        return (kind, job) if job is not None and workload_key(kind, job) == key else None
+        return (self.informed(kind, job), job) if job is not None and workload_key(kind, job) == key else None
+
+    def informed(self, kind: GangJob, job: Json) -> GangJob:
+        """The kind, knowing the object that describes the pods of this job, where another one does."""
+        if not has_blueprint(kind):
+            return kind
+        name, workload = kind.blueprint_name(job), self.workloads.get(workload_key(kind, job))
+        found = self._copies.get(job["metadata"]["uid"])
+        if found is None and name is not None:
+            found = self.blueprints[name.kind].get(name.key)
+        return kind.knowing(found, pod_sets_of(workload) if workload is not None else ())
+
+    def learn_copy(self, job: Json, blueprint: Json) -> None:
+        """From now on this job's pods are those of a copy."""
+        self._copies[job["metadata"]["uid"]] = blueprint
+
+    def has_copy(self, job: Json) -> bool:
+        return job["metadata"]["uid"] in self._copies
+
+    def first_look(self, job: Json) -> bool:
+        """True once for each job: then it is looked whether there is a copy."""
+        uid = job["metadata"]["uid"]
+        known = uid in self._looked_for_copy
+        self._looked_for_copy.add(uid)
+        return not known
 
     def group(self, key: Key) -> Json | None:
         """The group of pods of this name."""
@@ -282,6 +354,11 @@ def prebuilt_name(job: Json) -> str:
     return annotation(job, kueue_names.PREBUILT) or label(job, kueue_names.PREBUILT)
 
 
+def pod_sets_of(workload: StoredWorkload) -> list[Json]:
+    """As they are stored, with every field: they may go back into the job."""
+    return (workload.raw.get("spec") or {}).get("podSets") or []
+
+
 def is_stopped(queue: ClusterQueue | LocalQueue) -> bool:
     return (queue.spec.stop_policy or "None") != "None"
 
@@ -300,6 +377,11 @@ def owner_uids(workload: Workload) -> tuple[str, ...]:
         owners = workload.metadata.owner_references or ()
         return tuple(one.uid for one in owners if one.kind == kinds.POD.kind and one.uid)
     return (owner.uid,) if owner is not None and owner.uid else ()
+
+
+def _blueprint_of(kind: WithBlueprint, job: Json) -> tuple[str, ...]:
+    name = kind.blueprint_name(job)
+    return (name.index,) if name is not None else ()
 
 
 def _is_member(kind: GangJob, job: Json) -> bool:

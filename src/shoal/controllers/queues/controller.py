@@ -37,6 +37,7 @@ from shoal.controllers.queues.draining import Draining
 from shoal.controllers.queues.elastic import ElasticWorkers
 from shoal.controllers.queues.facts import QueueFacts, gang_key
 from shoal.controllers.queues.jobs import BY_KIND, BY_NAME, GangJob
+from shoal.controllers.queues.jobs.blueprint import BlueprintName, has_blueprint
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.metrics import QueueMetrics
 from shoal.controllers.queues.node_failures import nodes_of
@@ -167,6 +168,8 @@ class QueueController:
             cache.subscribe(partial(self._other_changed, kind))
         for kind, jobs in self.caches.jobs.items():
             jobs.subscribe(partial(self._job_changed, BY_KIND[kind]))
+        for kind, blueprints in self.caches.blueprints.items():
+            blueprints.subscribe(partial(self._blueprint_changed, kind))
         shared = self.planning.caches
         shared.limit_ranges.subscribe(lambda change: self._limits_changed(change, change.key.namespace))
         shared.runtime_classes.subscribe(lambda change: self._limits_changed(change, None))
@@ -222,7 +225,8 @@ class QueueController:
         kind = BY_NAME.get((group_of(manifest), str(manifest.get("kind"))))
         if kind is None or not self._is_queued(kind, manifest):
             return None
-        made = new_workload(kind, manifest, self.caches, self.settings.copied_labels)
+        informed = self.caches.informed(kind, manifest)
+        made = new_workload(informed, manifest, self.caches, self.settings.copied_labels)
         made["metadata"] |= {
             "uid": manifest["metadata"]["uid"],
             "creationTimestamp": manifest["metadata"]["creationTimestamp"],
@@ -410,6 +414,19 @@ class QueueController:
                 self._claims.enqueue((kind.kind, change.key))
         elif self.caches.job_of(workload_key(kind, job)) is not None:
             self.queue.enqueue(self.caches.forget_job(kind, job))
+
+    def _blueprint_changed(self, kind: Kind, change: Change) -> None:
+        """What describes the pods of jobs has come, has changed or is gone: those that name it look again."""
+        if not _concerns_us(change):
+            return
+        index = BlueprintName(kind, change.key).index
+        for one in (one for one in BY_KIND.values() if has_blueprint(one) and kind in one.blueprint_kinds):
+            for job in self.caches.jobs[one.kind].by_index("blueprint", index):
+                key = workload_key(one, job)
+                self.queue.enqueue(key)
+                workload = self.caches.workloads.get(key)
+                if workload is not None:
+                    self._update(workload)
 
     def _leave_group(self, key: Key) -> None:
         """A job is gone, or a pod of a group: what is left of the group may lack one."""

@@ -17,7 +17,7 @@ from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation, finalizers, key_of, label
 from shoal.api.times import parse_time, seconds_text
 from shoal.controllers.queues import ownership
-from shoal.controllers.queues.caches import prebuilt_name
+from shoal.controllers.queues.caches import pod_sets_of, prebuilt_name
 from shoal.controllers.queues.checks import multikueue, requests, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
@@ -27,6 +27,13 @@ from shoal.controllers.queues.draining import Draining, is_at_work
 from shoal.controllers.queues.facts import QueueFacts
 from shoal.controllers.queues.inject import StartError
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.blueprint import (
+    NoBlueprint,
+    WithCopies,
+    has_blueprint,
+    has_copies,
+    missing_reason,
+)
 from shoal.controllers.queues.jobs.pod_group import GROUPS, PodGroups, is_composed, is_group
 from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.node_failures import failed_nodes, nodes_of
@@ -247,6 +254,9 @@ class QueueReconciler:
         except NoSuchClass as error:
             self.warnings.tell(job, "WorkloadPriorityClassNotFound", str(error))
             return RETRY_CLASS
+        except NoBlueprint as error:
+            await self._tell_missing(job, error)
+            return None
         except BadInput as error:
             self.warnings.tell(job, "InvalidJob", str(error))
             return None
@@ -262,6 +272,15 @@ class QueueReconciler:
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         self._context.tell(job, "Normal", "CreatedWorkload", f"Created Workload: {name}")
         return None
+
+    async def _tell_missing(self, job: Json, error: NoBlueprint) -> None:
+        """What describes its pods is not there, or came so lately that the watch has not brought it yet: then it does,
+        and the job is looked at again."""
+        name = error.name
+        try:
+            await self._context.client.get(name.kind, name.key.name, name.key.namespace or None)
+        except NotFound:
+            self.warnings.tell(job, missing_reason(name), str(error))
 
     async def _adopt(self, workload: StoredWorkload, kind: GangJob, job: Json) -> None:
         """A Workload that was made for this job by another client becomes its own."""
@@ -280,6 +299,10 @@ class QueueReconciler:
             self._context.tell(job, "Normal", "FinishedWorkload", f"Workload '{name}' is declared finished")
             return True
         if kind.is_on_hold(job):
+            try:
+                kind.pod_sets(job)
+            except NoBlueprint as error:
+                await self._tell_missing(job, error)
             if draft.is_true("QuotaReserved"):
                 steps.release(draft, "OnHold", "Job is on hold")
                 await self._context.store(draft)
@@ -300,12 +323,20 @@ class QueueReconciler:
         workload, reserved = draft.workload, draft.is_true("QuotaReserved")
         try:
             wanted = spec_of(kind, job, self._caches)
+            if has_copies(kind) and (
+                (kind.may_have_copy(job) and self._caches.first_look(job))
+                or not is_same_shape(wanted["podSets"], workload, admitted=reserved)
+            ):
+                kind = await self._by_its_copy(kind, job)
+                wanted = spec_of(kind, job, self._caches)
         except NoSuchClass as error:
             self._context.tell(job, "Warning", "WorkloadPriorityClassNotFound", str(error))
             return True
         except BadInput as error:
             self._context.tell(job, "Warning", "InvalidJob", str(error))
             return True
+        if has_blueprint(kind) and (name := kind.blueprint_name(job)) is not None:
+            self.warnings.over(job["metadata"]["uid"], missing_reason(name))
         if not reserved and annotation(job, kueue_names.GATED_BY) != annotation(workload, kueue_names.GATED_BY):
             gates = annotation(job, kueue_names.GATED_BY) or None
             change = {"metadata": {"annotations": {kueue_names.GATED_BY: gates}}}
@@ -381,6 +412,10 @@ class QueueReconciler:
         if admitted and (kind.waiting(job) if is_composed(kind) else kind.is_suspended(job)):
             if kind.is_active(job) and not is_composed(kind):
                 return STOP_LOOK  # it is still stopping from before
+            if has_copies(kind) and not kind.may_have_copy(job):
+                return None  # its own controller has yet to see it; its status wakes us
+            if has_copies(kind) and await self._by_its_copy(kind, job) is not kind:
+                return 0.0  # what it was judged by may be another
             await self._start(workload, kind, job)
         elif not admitted and not kind.is_suspended(job) and (left := await self._drain(workload)) > 0:
             return left
@@ -392,6 +427,21 @@ class QueueReconciler:
         if is_evicted and is_true(workload, "QuotaReserved"):
             return STOP_LOOK
         return None
+
+    async def _by_its_copy(self, kind: WithCopies, job: Json) -> GangJob:
+        """The kind as it is, or knowing the copy of the job's blueprint that its own controller has made meanwhile."""
+        if self._caches.has_copy(job):
+            return kind
+        name = kind.copy_name(job)
+        try:
+            kept = await self._context.client.get(name.kind, name.key.name, name.key.namespace or None)
+        except (NotFound, Forbidden):
+            return kind
+        found = kind.from_copy(kept, job)
+        if found is None:
+            return kind
+        self._caches.learn_copy(job, found)
+        return self._caches.informed(kind, job)
 
     async def _drain(self, workload: StoredWorkload) -> float:
         """Before a Ray cluster is stopped Ray is told that its workers go. Seconds until it is stopped: so long work
@@ -445,7 +495,7 @@ class QueueReconciler:
         if getattr(kind, "deleted_to_stop", False):
             await self._context.writer.delete(kind.kind, job)
         else:
-            stopped = kind.stopped(job, _pod_sets(workload)) if workload is not None else kind.suspended(job)
+            stopped = kind.stopped(job, pod_sets_of(workload)) if workload is not None else kind.suspended(job)
             await self._change(kind, job, stopped)
         self._context.tell(job, "Normal", "Stopped", why)
         log.info("%s %s/%s stops: %s", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"], why)
@@ -457,7 +507,7 @@ class QueueReconciler:
         if (job.get("status") or {}).get("startTime"):
             change = {"status": {"startTime": None}}
             job = await self._context.writer.patch(kind.kind, job, change, subresource="status")
-        await self._change(kind, job, kind.restored(job, _pod_sets(workload)))
+        await self._change(kind, job, kind.restored(job, pod_sets_of(workload)))
 
     async def _change(self, kind: GangJob, job: Json, wanted: Json) -> None:
         change = merge_patch(job, wanted)
@@ -517,8 +567,3 @@ class QueueReconciler:
         if not stored["metadata"].get("deletionTimestamp"):
             self._caches.workloads.note_write(stored)
         return stored
-
-
-def _pod_sets(workload: StoredWorkload) -> list[Json]:
-    """With every field: they go back into the job."""
-    return (workload.raw.get("spec") or {}).get("podSets") or []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from shoal.api import kinds, kueue_told
 from shoal.api.kind import Key
 from shoal.api.kueue_names import GATED_BY
-from shoal.api.meta import Json
+from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation
 from shoal.api.times import parse_time
 from shoal.controllers.planning.decisions import Decisions
@@ -65,7 +65,7 @@ class Subjects:
         if found is not None and is_composed(found[0]) and (missing := found[0].lacks(found[1])):
             return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=missing)
         try:
-            new_workload(kind, job, self._caches, self._copied_labels)
+            new_workload(self._caches.informed(kind, job), job, self._caches, self._copied_labels)
         except (NoSuchClass, BadInput) as error:
             return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=str(error))
         if refusal := self._refusal_of(uid):
@@ -105,6 +105,10 @@ class Subjects:
         if known.state in ("admitted", "reserved") and known.state != _stored(state):
             return made(state, "Starting", STARTING)
         if known.state == "held":
+            owner = controller_of(workload.metadata)
+            missing = self._refusal_of(owner.uid) if owner is not None else ""
+            if missing:
+                return made(state, "Misconfigured", missing, key, settled=True)
             return made(state, "Held", "its job is on hold", key, settled=True)
         if state == "Queued":
             gates, requeue = annotation(workload, GATED_BY), workload.status.requeue_state

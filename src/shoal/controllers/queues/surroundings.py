@@ -16,6 +16,7 @@ from shoal.api.meta import Json
 from shoal.api.objects import label
 from shoal.controllers.queues.elsewhere import Elsewhere
 from shoal.controllers.queues.jobs import GangJob
+from shoal.controllers.queues.jobs.blueprint import has_blueprint
 from shoal.controllers.queues.managing import DEFAULT, Managing
 from shoal.controllers.queues.owners import Owners
 from shoal.controllers.queues.settings import QueueSettings
@@ -45,6 +46,8 @@ class JobSurroundings(msgspec.Struct, frozen=True, kw_only=True):
     """There is a WorkloadPriorityClass named `default`."""
     elsewhere: bool = False
     """Its queue gives it to another cluster."""
+    blueprint: Json | None = None
+    """The object that describes its pods, where another one does."""
 
 
 class SurroundingsReader:
@@ -68,7 +71,9 @@ class SurroundingsReader:
             return JobSurroundings(managing=managing, child=True)
         default_queue = not queue and await self._exists(kinds.LOCAL_QUEUE, namespace)
         if request.operation != "CREATE":
-            return JobSurroundings(managing=managing, default_queue=default_queue)
+            changed = (request.old_object or {}).get("spec") != job.get("spec")
+            blueprint = await self._blueprint(kind, job, namespace) if changed else None
+            return JobSurroundings(managing=managing, default_queue=default_queue, blueprint=blueprint)
         named = {**job, "metadata": {**job["metadata"], "labels": {kueue_names.QUEUE: queue or DEFAULT}}}
         queued = managing.is_queued(kind, fresh(named if default_queue else job))
         wants_class = queued and not label(job, kueue_names.PRIORITY_CLASS)
@@ -77,6 +82,7 @@ class SurroundingsReader:
             default_queue=default_queue,
             default_class=wants_class and await self._exists(kinds.WORKLOAD_PRIORITY_CLASS),
             elsewhere=queued and await self._elsewhere.takes(kind, named, namespace),
+            blueprint=await self._blueprint(kind, job, namespace) if queued else None,
         )
 
     async def _has_part(self, namespace: str) -> bool:
@@ -95,6 +101,19 @@ class SurroundingsReader:
             return await self._owners.hold(job, namespace)
         except KubeError:
             return True
+
+    async def _blueprint(self, kind: GangJob, job: Json, namespace: str) -> Json | None:
+        if not has_blueprint(kind):
+            return None
+        name = kind.blueprint_name({**job, "metadata": {**job["metadata"], "namespace": namespace}})
+        if name is None:
+            return None
+        try:
+            async with asyncio.timeout(SECONDS):
+                found: Json = await self._client.get(name.kind, name.key.name, name.key.namespace or None)
+        except (KubeError, TimeoutError):
+            return None
+        return found
 
     async def _exists(self, kind: Kind, namespace: str | None = None) -> bool:
         try:

@@ -22,5 +22,10 @@ class Warnings:
         """What keeps the job with this UID from being queued as it is written; empty where nothing does."""
         return self._told.get(uid, ("", ""))[1]
 
+    def over(self, uid: str, reason: str) -> None:
+        """What this reason told does not hold any more; if it comes again it is told again."""
+        if self._told.get(uid, ("", ""))[0] == reason:
+            self.forget(uid)
+
     def forget(self, uid: str) -> None:
         self._told.pop(uid, None)

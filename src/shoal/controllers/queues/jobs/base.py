@@ -89,6 +89,10 @@ class Suspendable:
 
     deleted_to_stop = False
     """Objects of this kind cannot be suspended again: they are deleted instead."""
+    between: tuple[Kind, ...] = ()
+    """Kinds that stand between a job and its pods, beside Jobs, ReplicaSets and RayClusters; watched once it is met."""
+    required_fields: tuple[str, ...] = ()
+    """What an API server must store of this kind, as `spec.patches`: where it does not, nothing is done with it."""
 
     def is_skipped(self, job: Json) -> bool:
         return False
@@ -115,6 +119,10 @@ class Suspendable:
         made: Json = copy.deepcopy(job)
         made.setdefault("spec", {})["suspend"] = True
         return made
+
+    def prepared(self, job: Json) -> Json:
+        """A new job, as admission stores it beside its suspension."""
+        return job
 
     def problems(self, job: Json) -> list[str]:
         return []
