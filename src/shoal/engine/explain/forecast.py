@@ -19,6 +19,8 @@ from shoal.engine.model import Gang
 Basis = Literal["declared", "history"]
 MOST_ENDS = 500
 """Ends that are gone through; a start that lies behind more of them is not foretold."""
+MOST_TURNS = 20
+"""How often all that run end at once, where it is tried whether their end would help at all."""
 OVERDUE = 0.1
 """A gang that has run longer than expected is given this much more of its run so far."""
 
@@ -38,7 +40,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """How many gangs end before it."""
     bases: tuple[Basis, ...] = ()
     endless: tuple[str, ...] = ()
-    """Keys of gangs that run and of which no end is known."""
+    """Keys of gangs that run and of which no end is known; none where their end would not start it either."""
     too_far: bool = False
 
 
@@ -76,7 +78,8 @@ def foretold(
         if found is None or has_started(found):
             return Forecast(at=moment, ends=gone, bases=tuple(sorted(bases)))
         if not ends:
-            return Forecast(ends=gone, bases=tuple(sorted(bases)), endless=tuple(endless))
+            blamed = tuple(endless) if endless and _starts_without_others(engine, key, moment) else ()
+            return Forecast(ends=gone, bases=tuple(sorted(bases)), endless=blamed)
         moment, uid, other = heapq.heappop(ends)
         gang = engine.gang(other)
         known.discard(uid)
@@ -87,6 +90,22 @@ def foretold(
         come_to_rest(engine, moment)
         note(moment)
     return Forecast(ends=gone, too_far=True)
+
+
+def _starts_without_others(engine: ForecastEngine, key: str, now: int) -> bool:
+    """Whether it starts once all others have ended, those that take their place, too: else their ends have nothing to
+    do with its wait. Where that takes too long to find out, it is taken for a yes."""
+    for _ in range(MOST_TURNS):
+        gang = engine.gang(key)
+        if gang is None or has_started(gang):
+            return True
+        others = [one.key for one in engine.running() if one.key != key]
+        if not others:
+            return False
+        for other in others:
+            end(engine, other)
+        come_to_rest(engine, now)
+    return True
 
 
 def _end_of(gang: Gang, length: RunLength, now: int) -> int:
