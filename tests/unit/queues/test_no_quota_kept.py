@@ -142,3 +142,28 @@ async def test_quota_that_the_server_refuses_to_store_is_given_to_others(
     refusing.refused = "nothing"
     await complete(quiet, "three", 4)
     await quiet.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+
+
+def waits_for_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "_nobody_ends_its_eviction", lambda workload: False)
+
+
+@proven(without=waits_for_its_maker)
+async def test_f831_a_workload_of_nobody_that_is_switched_off_gives_its_quota_back(quiet: Cluster) -> None:
+    """F831: a Workload without a job is admitted, and switched off, by a user or by its time limit; nobody ends its
+    eviction. Holds: its quota goes back, as in Kueue, and a deleted ClusterQueue does not wait for it for ever."""
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    pods = {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}
+    template = {"spec": {**pods, "restartPolicy": "Never"}}
+    spec = {"queueName": "user-queue", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    metadata = {"name": "alone", "namespace": "default"}
+    await make(
+        quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
+    )
+    await quiet.until(kinds.WORKLOAD, "alone", true("Admitted"))
+    await quiet.client.patch(kinds.WORKLOAD, "alone", "default", {"spec": {"active": False}})
+    await quiet.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue", "")
+    await quiet.until_gone(kinds.CLUSTER_QUEUE, "cluster-queue")
+    off = await quiet.get(kinds.WORKLOAD, "alone")
+    assert said(off, "QuotaReserved")[0] == "False" and said(off, "Evicted")[1] == "Deactivated"

@@ -27,8 +27,15 @@ def is_orphan(workload: Workload) -> bool:
 
 
 def cannot_have_started(workload: Workload) -> bool:
-    """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
+    """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows; for
+    one that was switched off and has no owner there is none, and Kueue counts no quota for it either."""
+    if _nobody_ends_its_eviction(workload):
+        return True
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
+
+
+def _nobody_ends_its_eviction(workload: Workload) -> bool:
+    return not workload.spec.active and controller_of(workload.metadata) is None
 
 
 async def owner_is(client: Client, workload: Workload, managing: Managing) -> Literal["", "gone", "without it"]:
