@@ -158,6 +158,7 @@ class QueueMetrics:
         yield from cohort_families(CohortSums(self._caches), self.below)
         yield from self._shares(GaugeMetricFamily)
         yield from self._unadmitted(GaugeMetricFamily)
+        yield from self._ended(GaugeMetricFamily)
         yield from self._stays.collect()
 
     def forget(self, queue: str) -> None:
@@ -231,6 +232,24 @@ class QueueMetrics:
             whole[key[2:]] += count
         for key, count in sorted(whole.items()):
             of_queue.add_metric([*key, _ROLE], count)
+        yield from (of_queue, of_local)
+
+    def _ended(self, family: Any) -> Iterator[Any]:
+        """Workloads that ended and are kept, beside the counts of all that ever ended."""
+        kept: Counter[tuple[str, str]] = Counter()
+        for workload in self._caches.workloads.list():
+            if is_true(workload, "Finished"):
+                kept[workload.metadata.namespace, workload.spec.queue_name] += 1
+        text = "Workloads that ended and are still there."
+        of_queue = family("kueue_finished_workloads", text, labels=["cluster_queue", "replica_role"])
+        of_local = family("kueue_local_queue_finished_workloads", text, labels=["name", "namespace", "replica_role"])
+        whole: Counter[str] = Counter()
+        for local in self._caches.local_queues.list():
+            count = kept[local.metadata.namespace, local.metadata.name]
+            of_local.add_metric([local.metadata.name, local.metadata.namespace, _ROLE], count)
+            whole[local.spec.cluster_queue] += count
+        for queue in self._caches.cluster_queues.list():
+            of_queue.add_metric([queue.metadata.name, _ROLE], whole[queue.metadata.name])
         yield from (of_queue, of_local)
 
     def _gauges(self, family: Any) -> Iterator[Any]:
