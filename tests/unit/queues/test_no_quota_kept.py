@@ -158,9 +158,7 @@ async def test_f831_a_workload_of_nobody_that_is_switched_off_gives_its_quota_ba
     template = {"spec": {**pods, "restartPolicy": "Never"}}
     spec = {"queueName": "user-queue", "podSets": [{"name": "main", "count": 1, "template": template}]}
     metadata = {"name": "alone", "namespace": "default"}
-    await make(
-        quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec}
-    )
+    await make(quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec})
     await quiet.until(kinds.WORKLOAD, "alone", true("Admitted"))
     await quiet.client.patch(kinds.WORKLOAD, "alone", "default", {"spec": {"active": False}})
     await quiet.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue", "")
