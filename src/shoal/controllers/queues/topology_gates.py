@@ -102,7 +102,7 @@ def slots(
     order = [domain.values for domain in placement.domains for _ in range(domain.count)]
     found = []
     for pod in gated:
-        rank = _rank(pod, request or _unasked(pod), len(order))
+        rank = _rank(pod, request if request is not None and request.pod_index_label else _unasked(pod), len(order))
         preferred = [order[rank]] if rank is not None else []
         values = next((one for one in (*preferred, *order) if free[one] > 0), None)
         if values is None:
