@@ -114,7 +114,7 @@ class QueueController:
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._elastic = ElasticWorkers(self.context, planning, writer, draining)
         self._status = QueueStatus(self.context, planning.engine)
-        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine)
+        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine, self.settings)
         self.context.stored = self.metrics.stored
         self._pace = StatusPace(self.clock)
         self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)

@@ -109,6 +109,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Hold jobs without a queue label, too, until they name a queue. AppWrappers wait in line anyway."""
     managed_namespaces: str = ""
     """Label selector of the namespaces whose jobs go by queues, such as `team in (a,b),!trial`; empty: all."""
+    local_queue_metrics: bool = True
+    """Tell metrics of every LocalQueue; without them a scrape of many queues is shorter."""
+    local_queue_metrics_selector: str = ""
+    """Label selector of the LocalQueues whose metrics are told; empty: all."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     """Where no job is queued, whatever its label says."""
     ray_sidecars: RaySidecars = RaySidecars()
@@ -138,10 +142,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Write events about jobs and Workloads."""
 
     def __post_init__(self) -> None:
-        try:
-            label_selector(self.managed_namespaces)
-        except BadInput as error:
-            raise ValueError(f"managed_namespaces: {error}") from None
+        for name in ("managed_namespaces", "local_queue_metrics_selector"):
+            try:
+                label_selector(getattr(self, name))
+            except BadInput as error:
+                raise ValueError(f"{name}: {error}") from None
 
     @property
     def decisions(self) -> DecisionSettings:
