@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.queues import QueueSettings, context, ownership
+from shoal.controllers.queues import QueueSettings, context, ownership, queue_status
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster, running
@@ -145,13 +145,13 @@ async def test_quota_that_the_server_refuses_to_store_is_given_to_others(
 
 
 def waits_for_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_nobody_ends_its_eviction", lambda workload: False)
+    monkeypatch.setattr(queue_status, "may_be_left_behind", lambda workload: False)
 
 
 @proven(without=waits_for_its_maker)
-async def test_f831_a_workload_of_nobody_that_is_switched_off_gives_its_quota_back(quiet: Cluster) -> None:
-    """F831: a Workload without a job is admitted, and switched off, by a user or by its time limit; nobody ends its
-    eviction. Holds: its quota goes back, as in Kueue, and a deleted ClusterQueue does not wait for it for ever."""
+async def test_f831_a_queue_does_not_wait_for_a_workload_of_nobody_that_is_switched_off(quiet: Cluster) -> None:
+    """F831: a Workload without an owner is admitted, and switched off by a user or by its time limit; nobody ends its
+    eviction, and its ClusterQueue is deleted. Holds: the queue goes, as in Kueue; before, it waited for ever."""
     decide(quiet)
     await make(quiet, flavor(), cluster_queue(), local_queue())
     pods = {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}
@@ -160,8 +160,10 @@ async def test_f831_a_workload_of_nobody_that_is_switched_off_gives_its_quota_ba
     metadata = {"name": "alone", "namespace": "default"}
     await make(quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec})
     await quiet.until(kinds.WORKLOAD, "alone", true("Admitted"))
-    await quiet.client.patch(kinds.WORKLOAD, "alone", "default", {"spec": {"active": False}})
     await quiet.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue", "")
+    await quiet.settled()
+    assert (await quiet.get(kinds.CLUSTER_QUEUE, "cluster-queue"))["metadata"]["deletionTimestamp"]
+    await quiet.client.patch(kinds.WORKLOAD, "alone", "default", {"spec": {"active": False}})
     await quiet.until_gone(kinds.CLUSTER_QUEUE, "cluster-queue")
     off = await quiet.get(kinds.WORKLOAD, "alone")
-    assert said(off, "QuotaReserved")[0] == "False" and said(off, "Evicted")[1] == "Deactivated"
+    assert said(off, "Evicted")[1] == "Deactivated" and true("QuotaReserved")(off), "its maker gives it back"

@@ -27,14 +27,12 @@ def is_orphan(workload: Workload) -> bool:
 
 
 def cannot_have_started(workload: Workload) -> bool:
-    """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows; for
-    one that was switched off and has no owner there is none, and Kueue counts no quota for it either."""
-    if _nobody_ends_its_eviction(workload):
-        return True
+    """Its job is gone, or never was here. What runs for a Workload that others made, their controller knows."""
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
-def _nobody_ends_its_eviction(workload: Workload) -> bool:
+def may_be_left_behind(workload: Workload) -> bool:
+    """It was switched off and has no owner: perhaps nobody ever ends its eviction. Kueue counts no quota for it."""
     return not workload.spec.active and controller_of(workload.metadata) is None
 
 
