@@ -74,6 +74,8 @@ async def test_f770_a_second_workload_of_a_job_goes(cluster: Cluster) -> None:
     await cluster.settled()
     assert (await cluster.get(kinds.WORKLOAD, name_of(made)))["metadata"]["uid"] == own["metadata"]["uid"]
     await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 1, 1))
+    told = {one["reason"]: one["message"] for one in await cluster.client.list(kinds.EVENT, "default")}
+    assert told["DeletedWorkload"] == "Deleted not matching Workload: default/second"
 
 
 def never_gone(monkeypatch: pytest.MonkeyPatch) -> None:

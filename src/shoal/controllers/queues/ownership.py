@@ -9,7 +9,7 @@ from typing import Literal
 
 from shoal.api import kueue_names
 from shoal.api.kueue_workload import Workload
-from shoal.api.meta import controller_of
+from shoal.api.meta import Json, controller_of
 from shoal.api.objects import key_of, label
 from shoal.controllers.queues.caches import workload_key
 from shoal.controllers.queues.checks import multikueue
@@ -52,6 +52,14 @@ async def owner_is(client: Client, workload: Workload, managing: Managing) -> Li
         return "gone"
     has_another = not is_group(workload) and workload_key(kind, job) != key_of(workload)
     return "without it" if has_another or not managing.is_queued(kind, job) else ""
+
+
+def owner_of(workload: Workload) -> Json:
+    """The job that controls it, as far as an event names it."""
+    owner = controller_of(workload.metadata)
+    assert owner is not None
+    metadata = {"name": owner.name, "namespace": workload.metadata.namespace, "uid": owner.uid}
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "metadata": metadata}
 
 
 def _job_kind(workload: Workload) -> GangJob | None:
