@@ -70,7 +70,7 @@ def test_f830_what_no_end_of_others_would_start_is_not_laid_to_their_time_limits
 
 @proven(without=_ends_of_others_always_help)
 def test_f830_a_resource_in_no_flavor_of_the_queue_is_not_laid_to_time_limits():
-    """F830: the same in a queue that has no flavor with what the gang asks for."""
+    """F830: a gang asks a queue for what none of its flavors has. Holds: no time limit of another is named for it."""
     judge = engine(node("node-1", cpu=8, gpu=8), *queues(cpu=8), job("runs", pods(1)))
     come_to_rest(judge, 10 * SECOND)
     judge.update(job("uncovered", pods(1, gpu=1), at=20))

@@ -173,7 +173,7 @@ def takes_silence_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @proven(without=takes_silence_for_nothing)
 async def test_f832_a_queued_gang_whose_scheduler_does_not_answer_says_so(hasty: None) -> None:
-    """F832: the same for a job that a queue has started."""
+    """F832: the same for pods of a job that a queue has started. Holds: `shoal get` names the silent scheduler."""
     async with running() as cluster:
         start(cluster, 300.0)
         await cluster.add_node("node-1", cpu="4", memory="8Gi")
