@@ -13,14 +13,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from shoal.engine.explain.rehearsal import SECOND, RehearsedEngine, come_to_rest, end, has_started
+from shoal.engine.explain.rehearsal import SECOND, come_to_rest, end, has_started
+from shoal.engine.explain.trial import NOT_NEVER, TriedEngine, starts
 from shoal.engine.model import Gang
 
 Basis = Literal["declared", "history"]
 MOST_ENDS = 500
 """Ends that are gone through; a start that lies behind more of them is not foretold."""
-MOST_TURNS = 20
-"""How often all that run end at once, where it is tried whether their end would help at all."""
 OVERDUE = 0.1
 """A gang that has run longer than expected is given this much more of its run so far."""
 
@@ -44,7 +43,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     too_far: bool = False
 
 
-class ForecastEngine(RehearsedEngine, Protocol):
+class ForecastEngine(TriedEngine, Protocol):
     def running(self) -> Iterator[Gang]: ...
 
 
@@ -93,19 +92,16 @@ def foretold(
 
 
 def _starts_without_others(engine: ForecastEngine, key: str, now: int) -> bool:
-    """Whether it starts once all others have ended, those that take their place, too: else their ends have nothing to
-    do with its wait. Where that takes too long to find out, it is taken for a yes."""
-    for _ in range(MOST_TURNS):
-        gang = engine.gang(key)
-        if gang is None or has_started(gang):
-            return True
-        others = [one.key for one in engine.running() if one.key != key]
-        if not others:
-            return False
-        for other in others:
-            end(engine, other)
-        come_to_rest(engine, now)
-    return True
+    """Whether it starts where nothing else is: if not, the ends of others have nothing to do with its wait. Empties
+    this engine. A gang that something else holds back for a while is given the benefit of the doubt."""
+    gang = engine.fact_of(key)
+    if gang is None:
+        return True
+    engine.emptied()
+    if starts(engine, gang, now):
+        return True
+    found = engine.explain(key, now)
+    return found is not None and found.reason in NOT_NEVER
 
 
 def _end_of(gang: Gang, length: RunLength, now: int) -> int:
