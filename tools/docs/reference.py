@@ -228,6 +228,7 @@ def _type(given: Any) -> str:
 def _bounds(metas: tuple[Any, ...]) -> str:
     found = [one for one in metas if isinstance(one, msgspec.Meta)]
     said = [f"at least {one.ge:g}" for one in found if one.ge is not None]
+    said += [f"above {one.gt:g}" for one in found if one.gt is not None]
     said += [f"at most {one.le:g}" for one in found if one.le is not None and one.le < 1e9]
     return f", {', '.join(said)}" if said else ""
 

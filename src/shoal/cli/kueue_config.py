@@ -111,6 +111,8 @@ _TAKEN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "integrations.labelKeysToCopy": ("queues.copied_labels", _texts),
     "objectRetentionPolicies.workloads.afterFinished": ("queues.keep_finished_seconds", _seconds),
     "objectRetentionPolicies.workloads.afterDeactivatedByKueue": ("queues.keep_deactivated_seconds", _seconds),
+    "metrics.localQueueMetrics.enable": ("queues.local_queue_metrics", _boolean),
+    "metrics.localQueueMetrics.localQueueSelector": ("queues.local_queue_metrics_selector", _selector),
     "featureGates.PartialAdmission": ("queues.partial_admission", _boolean),
     "manageJobsWithoutQueueName": ("queues.manage_jobs_without_queue_name", _boolean),
     "managedJobsNamespaceSelector": ("queues.managed_namespaces", _selector),

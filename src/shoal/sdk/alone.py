@@ -49,7 +49,9 @@ def cluster_of(kind: Kind, obj: Json) -> str:
 
 def why_pending(pods: list[Json]) -> str:
     """How many of them do not run, and what the first of these says."""
-    reasons = sorted((pod["metadata"]["name"], pod_told.why_pending(pod.get("status") or {})) for pod in pods)
+    reasons = sorted(
+        (pod["metadata"]["name"], pod_told.why_pending(pod.get("status") or {}, pod.get("spec") or {})) for pod in pods
+    )
     pending = [(name, reason) for name, reason in reasons if reason]
     if not pending:
         return ""

@@ -79,7 +79,7 @@ def _told(kind: Kind, obj: Json) -> tuple[str, str]:
                 return "Starting", f"{active - ready} of {active} pods are not ready"
             return "Running", ""
         case "Pod":
-            return str(status.get("phase") or "Pending"), why_pending(status) or str(status.get("message") or "")
+            return str(status.get("phase") or "Pending"), why_pending(status, spec) or str(status.get("message") or "")
         case "JobSet" if not status.get("terminalState"):
             active = sum(int(one.get("active") or 0) for one in status.get("replicatedJobsStatus") or ())
             return ("Running" if active else "Suspended" if spec.get("suspend") else "New"), ""

@@ -31,8 +31,10 @@ class ListedSpec(TypedDict, total=False):
     clusterSelector: Any
     enableInTreeAutoscaling: Any
     managedBy: Any
+    nodeName: Any
     priority: Any
     queueName: Any
+    schedulerName: Any
     suspend: Any
 
 

@@ -15,6 +15,7 @@ from tests.faults import proven
 
 from .build import SECOND, engine, gang, node, pods
 from .replayed_day import ReplayedDay
+from .test_one_ledger import job, queues
 
 
 def full(*more: object):
@@ -50,6 +51,31 @@ def test_without_a_known_end_it_is_unknown_and_the_gang_is_named():
     many = estimate(Forecast(endless=tuple(f"Job/default/{each}" for each in range(9))), str)
     assert "Job/default/0, Job/default/1, Job/default/2 and 6 more have no time limit" in many.message
     assert "more than 4 gangs" in estimate(Forecast(ends=5, too_far=True), str).message
+
+
+def _ends_of_others_always_help(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(forecast, "_starts_without_others", lambda engine, key, now: True)
+
+
+@proven(without=_ends_of_others_always_help)
+def test_f830_what_no_end_of_others_would_start_is_not_laid_to_their_time_limits():
+    """F830: a gang waits for what no other gang has (a resource in no flavor of its queue, a node that is not there),
+    and others run without a time limit. Holds: `shoal why` does not say that its start is unknown because of them."""
+    judge = full()
+    judge.update(gang("never", pods(1, cpu=9), at=30))  # more than the node has
+    found = judge.forecast("AppWrapper/default/never", 60 * SECOND, by_name())
+    assert not found.at and not found.endless
+    assert estimate(found, str).message == "unknown because the end of other gangs alone would not start it"
+
+
+@proven(without=_ends_of_others_always_help)
+def test_f830_a_resource_in_no_flavor_of_the_queue_is_not_laid_to_time_limits():
+    """F830: a gang asks a queue for what none of its flavors has. Holds: no time limit of another is named for it."""
+    judge = engine(node("node-1", cpu=8, gpu=8), *queues(cpu=8), job("runs", pods(1)))
+    come_to_rest(judge, 10 * SECOND)
+    judge.update(job("uncovered", pods(1, gpu=1), at=20))
+    found = judge.forecast("Workload/default/uncovered", 60 * SECOND, by_name())
+    assert "time limit" not in estimate(found, str).message
 
 
 def test_a_gang_that_is_overdue_ends_soon():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from shoal.api import kinds
+from shoal.api import kinds, pod_told
 from shoal.api.kind import Kind
 from shoal.api.meta import Json
 from shoal.cli import why
@@ -128,6 +128,29 @@ async def test_an_unqueued_ray_cluster_says_which_pod_waits_and_why(
     assert "pod large-worker: 0/1 nodes are available" in capsys.readouterr().out
     (row,) = await rows_of(quiet.client, "default")
     assert row["reason"] == "1 of 2 pods pending: large-worker: 0/1 nodes are available: 1 Insufficient cpu."
+
+
+def takes_silence_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_told, "silent_scheduler", lambda spec, conditions: "")
+
+
+@proven(without=takes_silence_for_nothing)
+async def test_f832_pods_for_a_scheduler_that_does_not_answer_say_so(quiet: Cluster) -> None:
+    """F832: pods ask for a batch scheduler (volcano, yunikorn, kai) that does not run, and stay Pending without a word.
+    Holds: `shoal why` and `shoal get` name the scheduler that has not answered; once it says something, that counts."""
+    quiet.start(planned(quiet.client, TRUSTING).run())
+    made = await quiet.create(kinds.RAY_CLUSTER, ray_cluster("large"))
+    waiting = pod("large-head")
+    waiting["spec"]["schedulerName"] = "volcano"
+    await quiet.create(kinds.POD, owned_by(made, waiting))
+    silence = "no scheduler volcano has answered: does one run in this cluster, as its spec.schedulerName asks?"
+    told = await ask(quiet, "large")
+    assert (told["reason"], told["pendingPods"]) == ("PodsPending", [{"name": "large-head", "message": silence}])
+    (row,) = await rows_of(quiet.client, "default")
+    assert row["reason"] == f"1 of 1 pods pending: large-head: {silence}"
+    await quiet.client.patch(kinds.POD, "large-head", "default", {"status": UNSCHEDULABLE}, subresource="status")
+    (row,) = await rows_of(quiet.client, "default")
+    assert row["reason"] == "1 of 1 pods pending: large-head: 0/1 nodes are available: 1 Insufficient cpu."
 
 
 ENDED = "2026-02-03T04:05:06Z"

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.api.meta import Json
+from shoal.controllers.queues import QueueSettings
 from shoal.controllers.queues.state_machine import StateMachine
 from tests.cluster import Cluster
 from tests.faults import proven
@@ -105,3 +106,25 @@ async def test_f752_preemptions_are_counted_for_the_queue_that_preempts(quiet: C
     await quiet.until(kinds.WORKLOAD, name_of(victim), true("Preempted"))
     await quiet.settled()
     assert dict(metrics.preempted) == {("lends", "InCohortReclamation"): 1}
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        (QueueSettings(), {"user-queue", "other"}),
+        (QueueSettings(local_queue_metrics_selector="team=red"), {"other"}),
+        (QueueSettings(local_queue_metrics=False), set()),
+    ],
+)
+async def test_metrics_of_local_queues_are_told_of_those_that_are_chosen(
+    quiet: Cluster, settings: QueueSettings, told: set[str]
+) -> None:
+    metrics = decide(quiet, settings).metrics
+    labelled = local_queue("other")
+    labelled["metadata"]["labels"] = {"team": "red"}
+    await make(quiet, flavor(), cluster_queue(), local_queue(), labelled)
+    for name in ("user-queue", "other"):
+        await quiet.until(kinds.LOCAL_QUEUE, name, true("Active"))
+    samples = [sample for family in metrics.collect() for sample in family.samples]
+    assert {one.labels["name"] for one in samples if one.name.startswith("kueue_local_queue_")} == told
+    assert "kueue_pending_workloads" in {one.name for one in samples}

@@ -134,6 +134,8 @@ async def test_what_happened_is_counted(quiet: Cluster) -> None:
     ended = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
     assert ended["kueue_execution_time_seconds_count"] == 1
     assert ended["kueue_local_queue_finished_workloads_total"] == 1
+    kept = ("kueue_finished_workloads", "kueue_local_queue_finished_workloads")
+    assert [ended[name] for name in kept] == [1, 1], "it is still there"
 
 
 async def test_a_victim_comes_back_when_its_preemptor_ends(ranked: Cluster) -> None:

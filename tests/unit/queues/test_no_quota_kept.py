@@ -9,7 +9,7 @@ import pytest
 
 from shoal.api import kinds
 from shoal.controllers.appwrapper import AppWrapperSettings
-from shoal.controllers.queues import QueueSettings, context, ownership
+from shoal.controllers.queues import QueueSettings, context, ownership, queue_status
 from shoal.kube.client import Client
 from shoal.kube.transport import Request, Response, Stream, Transport
 from tests.cluster import Cluster, running
@@ -74,6 +74,8 @@ async def test_f770_a_second_workload_of_a_job_goes(cluster: Cluster) -> None:
     await cluster.settled()
     assert (await cluster.get(kinds.WORKLOAD, name_of(made)))["metadata"]["uid"] == own["metadata"]["uid"]
     await cluster.until(kinds.CLUSTER_QUEUE, "cluster-queue", lambda one: counts(one) == (0, 1, 1))
+    told = {one["reason"]: one["message"] for one in await cluster.client.list(kinds.EVENT, "default")}
+    assert told["DeletedWorkload"] == "Deleted not matching Workload: default/second"
 
 
 def never_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +144,28 @@ async def test_quota_that_the_server_refuses_to_store_is_given_to_others(
     refusing.refused = "nothing"
     await complete(quiet, "three", 4)
     await quiet.until(kinds.WORKLOAD, name_of(second), true("Admitted"))
+
+
+def waits_for_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_status, "may_be_left_behind", lambda workload: False)
+
+
+@proven(without=waits_for_its_maker)
+async def test_f831_a_queue_does_not_wait_for_a_workload_of_nobody_that_is_switched_off(quiet: Cluster) -> None:
+    """F831: a Workload without an owner is admitted, and switched off by a user or by its time limit; nobody ends its
+    eviction, and its ClusterQueue is deleted. Holds: the queue goes, as in Kueue; before, it waited for ever."""
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    pods = {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}
+    template = {"spec": {**pods, "restartPolicy": "Never"}}
+    spec = {"queueName": "user-queue", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    metadata = {"name": "alone", "namespace": "default"}
+    await make(quiet, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": spec})
+    await quiet.until(kinds.WORKLOAD, "alone", true("Admitted"))
+    await quiet.client.delete(kinds.CLUSTER_QUEUE, "cluster-queue", "")
+    await quiet.settled()
+    assert (await quiet.get(kinds.CLUSTER_QUEUE, "cluster-queue"))["metadata"]["deletionTimestamp"]
+    await quiet.client.patch(kinds.WORKLOAD, "alone", "default", {"spec": {"active": False}})
+    await quiet.until_gone(kinds.CLUSTER_QUEUE, "cluster-queue")
+    off = await quiet.get(kinds.WORKLOAD, "alone")
+    assert said(off, "Evicted")[1] == "Deactivated" and true("QuotaReserved")(off), "its maker gives it back"

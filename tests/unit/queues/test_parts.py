@@ -14,7 +14,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues import admission, names
 from shoal.controllers.queues.checks import requests
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
-from shoal.controllers.queues.jobs import BY_NAME
+from shoal.controllers.queues.jobs import BY_NAME, batch
 from shoal.controllers.queues.names import attempt_of, request_name, template_name, workload_name
 from shoal.controllers.queues.surroundings import JobSurroundings
 from shoal.kube.admission_review import AdmissionRequest, GroupVersionKind
@@ -115,7 +115,7 @@ def test_a_contradiction_is_never_started() -> None:
 
 @pytest.mark.parametrize(
     ("parallelism", "completions", "succeeded", "expected"),
-    [(4, 10, 3, {}), (4, 10, 7, {"main": 1}), (4, 10, 9, {"main": 3}), (1, 1, 0, {}), (4, None, 2, {})],
+    [(4, 10, 3, {}), (4, 10, 7, {"main": 1}), (4, 10, 9, {"main": 3}), (1, 1, 0, {}), (4, None, 2, {"main": 2})],
 )
 def test_pods_that_no_controller_will_start_any_more_need_no_quota(
     parallelism: int, completions: int | None, succeeded: int, expected: dict[str, int]
@@ -124,6 +124,24 @@ def test_pods_that_no_controller_will_start_any_more_need_no_quota(
     made["spec"]["completions"] = completions
     made["status"] = {"succeeded": succeeded}
     assert JOBS.reclaimable(made) == expected
+
+
+def failed_indexes_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_ended", lambda job, completions: int(job["status"].get("succeeded") or 0))
+
+
+@proven(without=failed_indexes_run_again)
+def test_f836_an_index_that_has_failed_for_good_gives_its_quota_back() -> None:
+    """F836: an indexed Job with `backoffLimitPerIndex` goes on after an index has failed for good. Holds: its pod's
+    quota goes back, as that of an index that is complete does; an index told twice counts once."""
+    made = job("train", 3)
+    made["spec"] |= {"completions": 3, "completionMode": "Indexed"}
+    made["status"] = {"active": 2, "failed": 1}
+    assert JOBS.reclaimable(made) == {}, "it is tried again"
+    made["status"] = {"active": 1, "succeeded": 1, "failed": 2, "completedIndexes": "0", "failedIndexes": "1"}
+    assert JOBS.reclaimable(made) == {"main": 2}
+    made["status"] |= {"completedIndexes": "0-1", "failedIndexes": "1-2,9,x"}
+    assert JOBS.reclaimable(made) == {"main": 3}
 
 
 # --- requests for nodes

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from shoal.api import kinds
+from shoal.api import kinds, pod_told
 from shoal.api.kueue_told import PODS_MISSING
 from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json
@@ -165,6 +165,27 @@ async def test_get_and_why_say_how_many_pods_are_missing_and_why(hasty: None) ->
         assert (found["state"], found["message"]) == ("incomplete", f"1 of its 4 pods have no node: {text}")
         stored = await cluster.get(kinds.WORKLOAD, name_of(first))
         assert found["since"] == condition(stored, PODS_MISSING)["lastTransitionTime"]
+
+
+def takes_silence_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_told, "silent_scheduler", lambda spec, conditions: "")
+
+
+@proven(without=takes_silence_for_nothing)
+async def test_f832_a_queued_gang_whose_scheduler_does_not_answer_says_so(hasty: None) -> None:
+    """F832: the same for pods of a job that a queue has started. Holds: `shoal get` names the silent scheduler."""
+    async with running() as cluster:
+        start(cluster, 300.0)
+        await cluster.add_node("node-1", cpu="4", memory="8Gi")
+        await make(cluster, flavor(), cluster_queue(), local_queue())
+        asks = job("train", 2)
+        asks["spec"]["template"]["spec"]["schedulerName"] = "volcano"
+        (made,) = await make(cluster, asks)
+        silence = "no scheduler volcano has answered: does one run in this cluster, as its spec.schedulerName asks?"
+        told = f"2 of its 2 pods have no node: {silence}"
+        await cluster.until(kinds.WORKLOAD, name_of(made), lambda one: said(one, PODS_MISSING)[2] == told)
+        (row,) = await rows_of(cluster.client, "default")
+        assert row["reason"] == told
 
 
 def starts_its_clock_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,22 +17,31 @@ from tests.faults import proven
 HOST = "kubernetes.io/hostname"
 
 
-def workload(*nodes: str) -> Workload:
+def workload(*nodes: str, request: dict[str, Any] | None = None) -> Workload:
     domains = [{"values": [name], "count": 1} for name in nodes]
     given = {"name": "main", "count": len(nodes), "topologyAssignment": {"levels": [HOST], "domains": domains}}
     return msgspec.convert(
         {
             "metadata": {"name": "train", "namespace": "default", "uid": "w"},
-            "spec": {"podSets": [{"name": "main", "count": len(nodes), "template": {"spec": {"containers": []}}}]},
+            "spec": {
+                "podSets": [
+                    {
+                        "name": "main",
+                        "count": len(nodes),
+                        "template": {"spec": {"containers": []}},
+                        "topologyRequest": request,
+                    }
+                ]
+            },
             "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [given]}},
         },
         Workload,
     )
 
 
-def pod(name: str, revision: str = "1") -> SeenPod:
+def pod(name: str, revision: str = "1", **more: str) -> SeenPod:
     spec = {"containers": [], "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]}
-    labels = {"kueue.x-k8s.io/podset": "main"}
+    labels = {"kueue.x-k8s.io/podset": "main", **more}
     metadata = {"name": name, "namespace": "default", "uid": name, "resourceVersion": revision, "labels": labels}
     return msgspec.json.decode(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": {}}), type=SeenPod)
 
@@ -75,3 +84,30 @@ async def test_a_pod_that_changed_before_it_was_sent_is_sent_as_it_is_now() -> N
     del server.sent["a"]
     await gates.open(workload("n1"), [pod("a", "2")], server)  # type: ignore[arg-type]
     assert server.sent == {"a": "n1"}
+
+
+INDEX, GROUP = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index"
+OF_JOB_SET = {"podIndexLabel": INDEX, "subGroupIndexLabel": GROUP, "subGroupCount": 2}
+
+
+def ranks_by_index_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(topology_gates, "_rank", lambda pod, request, count: topology_gates._number(pod, INDEX))
+
+
+@proven(without=ranks_by_index_alone)
+async def test_f834_each_job_of_a_job_set_has_places_side_by_side() -> None:
+    """F834: a replicated job of a JobSet has several Jobs, whose pods have the same indexes. Holds: each Job has places
+    side by side, in the order of jobs and then of pods, as Kueue sends them."""
+    gates, server = TopologyGates(), Server()
+    pods = [pod(f"pod-{job}-{index}", **{GROUP: job, INDEX: index}) for index in "10" for job in "10"]
+    await gates.open(workload("n1", "n2", "n3", "n4", request=OF_JOB_SET), pods, server)  # type: ignore[arg-type]
+    assert server.sent == {"pod-0-0": "n1", "pod-0-1": "n2", "pod-1-0": "n3", "pod-1-1": "n4"}
+    late = TopologyGates(), Server()
+    await late[0].open(workload("n1", "n2", "n3", "n4", request=OF_JOB_SET), pods[:1], late[1])  # type: ignore[arg-type]
+    assert late[1].sent == {"pod-1-1": "n4"}, "whichever comes first"
+
+
+async def test_pods_of_a_job_go_by_their_index_also_where_only_the_queue_asks_for_places() -> None:
+    gates, server = TopologyGates(), Server()
+    await gates.open(workload("n1", "n2", "n3"), [pod("a", **{INDEX: "2"})], server)  # type: ignore[arg-type]
+    assert server.sent == {"a": "n3"}

@@ -13,7 +13,7 @@ from shoal.controllers.ray.cluster.status import starts_suspending
 from shoal.controllers.ray.operator import Operator
 from tests.cluster import Cluster
 from tests.faults import proven
-from tests.unit.queues.build import QUEUE, cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said
+from tests.unit.queues.build import QUEUE, cluster_queue, flavor, job, local_queue, make, name_of, ray_job, said, true
 from tests.unit.queues.conftest import decide
 
 
@@ -89,3 +89,32 @@ async def test_f151_a_cluster_that_is_started_past_its_queue_is_stopped_to_the_l
 )
 async def test_what_is_started_past_its_queue_is_stopped_to_the_last_pod(small: Cluster, made: Json) -> None:
     await waits_without_a_pod(small, made)
+
+
+def goes_by_the_phase_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.controllers.queues.jobs.app_wrapper._has_resources", lambda status: False)
+
+
+@proven(without=goes_by_the_phase_alone)
+async def test_f835_an_app_wrapper_keeps_its_quota_while_its_controller_says_that_something_of_it_is_there(
+    quiet: Cluster,
+) -> None:
+    """F835: a queue takes back an AppWrapper whose controller says by the condition `QuotaReserved` that resources are
+    there, and whose phase does not. Holds: its quota is free once that condition says so, as in Kueue, no sooner."""
+    decide(quiet)
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    made = await quiet.create(kinds.APP_WRAPPER_V1BETA2, app_wrapper("wrapped", 1))
+    name = name_of(made, "AppWrapper", "workload.codeflare.dev")
+
+    async def tell(there: str) -> None:
+        change = {"status": {"phase": "Suspended", "conditions": [{"type": "QuotaReserved", "status": there}]}}
+        await quiet.client.patch(kinds.APP_WRAPPER_V1BETA2, "wrapped", "default", change, subresource="status")
+
+    await quiet.until(kinds.APP_WRAPPER_V1BETA2, "wrapped", lambda one: one["spec"]["suspend"] is False)
+    await tell("True")
+    await quiet.client.patch(kinds.WORKLOAD, name, "default", {"spec": {"active": False}})
+    await quiet.until(kinds.APP_WRAPPER_V1BETA2, "wrapped", lambda one: one["spec"]["suspend"] is True)
+    await quiet.settled(turns=100)
+    assert true("QuotaReserved")(await quiet.get(kinds.WORKLOAD, name))
+    await tell("False")
+    await quiet.until(kinds.WORKLOAD, name, lambda one: not true("QuotaReserved")(one))

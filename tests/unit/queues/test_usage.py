@@ -134,6 +134,11 @@ def test_a_weight_that_is_none_is_refused(text: str) -> None:
         _ = QueueSettings(admission_fair_sharing=AdmissionFairSharing(resource_weights=(text,))).decisions
 
 
+@pytest.mark.parametrize("asked, sampled", [(0.1, 100_000), (0.001, 100_000), (2.5, 2_500_000)])
+def test_any_interval_above_nothing_is_taken_and_none_keeps_the_controller_busy(asked: float, sampled: int) -> None:
+    assert AdmissionFairSharing(sampling_seconds=asked).decisions.sampling == sampled
+
+
 def published_with_a_gang_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueueController, "_publish_shares", lambda self: None)
 

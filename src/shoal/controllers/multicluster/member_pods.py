@@ -15,7 +15,7 @@ from shoal.api.meta import Json
 from shoal.controllers.multicluster.room import MemberRoom
 from shoal.controllers.multicluster.settings import ClusterSettings
 from shoal.controllers.planning.caches import UNREADABLE, Followed
-from shoal.controllers.planning.pods import GangPod, SeenPod, mark_of, owner_uid, read_fact, refusals
+from shoal.controllers.planning.pods import GangPod, SeenPod, mark_of, owner_uid, read_fact, refusals, silent_scheduler
 from shoal.kube.awaited import Awaited
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
@@ -83,7 +83,13 @@ class MemberPods:
     def of_gang(self, uid: str, seen: int) -> tuple[GangPod, ...]:
         """Those that name this gang themselves. `seen`: when; a member's clock is never compared with ours."""
         return tuple(
-            GangPod(fact=read_fact(pod, uid), refusals=refusals(pod), unbound_since=seen, seen_since=seen)
+            GangPod(
+                fact=read_fact(pod, uid),
+                refusals=refusals(pod),
+                silent_scheduler=silent_scheduler(pod),
+                unbound_since=seen,
+                seen_since=seen,
+            )
             for pod in self._pods.by_index("mark", uid)
         )
 

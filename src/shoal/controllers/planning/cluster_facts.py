@@ -25,6 +25,7 @@ from shoal.controllers.planning.pods import (
     owner_uid,
     read_fact,
     refusals,
+    silent_scheduler,
 )
 from shoal.controllers.planning.source import WorkloadSource
 from shoal.engine import Engine
@@ -159,6 +160,7 @@ class ClusterFacts:
             known,
             fact=fact,
             refusals=refusals(pod),
+            silent_scheduler="" if fact.node else silent_scheduler(pod),
             unbound_since=known.unbound_since or (0 if fact.node or fact.gated else waits_since),
             seen_since=known.seen_since or now,
             bound_since=known.bound_since or (now if fact.node else 0),

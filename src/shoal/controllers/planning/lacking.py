@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.api.labels import RAY_NODE_TYPE
 from shoal.api.meta import Json
+from shoal.api.pod_told import silence_of
 from shoal.engine.model import PodFact
 
 LONGEST_REASON = 300
@@ -24,6 +25,8 @@ class UnboundPod(Protocol):
     @property
     def refusals(self) -> tuple[Json, ...]: ...
     @property
+    def silent_scheduler(self) -> str: ...
+    @property
     def unbound_since(self) -> int: ...
 
 
@@ -33,7 +36,7 @@ class Lacking(msgspec.Struct, frozen=True, kw_only=True):
     since: int
     """When the first of them was made, in microseconds."""
     why: str = ""
-    """Of one of them, in the scheduler's words."""
+    """Of one of them, in the scheduler's words, or that the one it asks for has none."""
     head_lives: bool = False
     """It is a Ray cluster whose head has a node."""
 
@@ -52,6 +55,7 @@ def lacking(pods: Iterable[UnboundPod], wanted: int) -> Lacking | None:
     if missing <= 0:
         return None
     said = [str(pod.refusals[-1].get("message") or "") for pod in unbound if pod.refusals]
+    said = said or [silence_of(pod.silent_scheduler) for pod in unbound if pod.silent_scheduler]
     return Lacking(
         without_node=missing,
         wanted=wanted,

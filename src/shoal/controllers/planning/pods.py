@@ -10,7 +10,7 @@ import logging
 
 import msgspec
 
-from shoal.api import gang
+from shoal.api import gang, pod_told
 from shoal.api.codec import opened
 from shoal.api.fields import ABSENT
 from shoal.api.kind import Key
@@ -32,6 +32,9 @@ _WAITING_FOR_SIBLINGS = (
     ("optimistic", "rejection", "PostFilter"),
     ("cannot", "find", "enough", "sibling"),
 )
+
+_USUAL_SCHEDULER = f'"schedulerName":"{pod_told.DEFAULT_SCHEDULER}"'.encode()
+"""As API servers write it into nearly every pod: those need not be opened to know it."""
 
 
 class SeenStatus(Part):
@@ -58,6 +61,8 @@ class GangPod(msgspec.Struct, frozen=True):
     """When we first saw it."""
     bound_since: int = 0
     deleting_since: int = 0
+    silent_scheduler: str = ""
+    """Whom it waits for, where that one has said nothing of it."""
     exit_codes: tuple[int, ...] = ()
     """Of its containers, once it has failed."""
 
@@ -124,6 +129,15 @@ def refusals(pod: SeenPod) -> tuple[Json, ...]:
     if not isinstance(conditions, list):
         return ()
     return tuple(one for one in conditions if isinstance(one, dict) and _is_refusal(one))
+
+
+def silent_scheduler(pod: SeenPod) -> str:
+    """Whom it waits for, where that one is not Kubernetes' own and has said nothing of it."""
+    if pod.status.phase != "Pending" or _USUAL_SCHEDULER in bytes(pod.spec):
+        return ""
+    conditions = msgspec.json.decode(pod.status.conditions) if pod.status.conditions else []
+    known = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
+    return pod_told.silent_scheduler(opened(pod.spec), known)
 
 
 def exit_codes(pod: SeenPod) -> tuple[int, ...]:

@@ -115,9 +115,9 @@ class QueueController:
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._elastic = ElasticWorkers(self.context, planning, writer, draining)
         self._status = QueueStatus(self.context, planning.engine)
-        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine)
+        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine, self.settings)
         self.context.stored = self.metrics.stored
-        self._pace = StatusPace(self.clock)
+        self._pace = StatusPace(self.clock, lambda one: self.caches.others[one[0]].get(one[1]) is not None)
         self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
         self._owners = Owners(client, without_queue_name=unnamed)
         self._claims: Controller[Address] = Controller("queue-owners", self._judge_claim, workers=8, clock=self.clock)

@@ -18,14 +18,17 @@ from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.checks.draft import SECOND, WorkloadDraft
 from shoal.controllers.queues.cohort_metrics import CohortSums, above, cohort_families, known
 from shoal.controllers.queues.quota_metrics import quota_families, units
+from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stay_metrics import StayMetrics, cause_of
 from shoal.controllers.queues.stored import created_at, is_true
 from shoal.controllers.queues.workloads import class_of
 from shoal.engine import Engine
 from shoal.engine.model import Plan
+from shoal.kube.selectors import label_selector
 
 BOUNDS = (1.0, 5.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 10800.0, 43200.0)
 _ROLE = "standalone"
+_LOCAL = "kueue_local_queue_"
 _CLASSED = ("cluster_queue", "priority_class")
 
 
@@ -55,8 +58,11 @@ class QueueMetrics:
         caches: QueueCaches,
         problems: Callable[[ClusterQueue], list[tuple[str, str]]],
         engine: Engine,
+        settings: QueueSettings,
     ) -> None:
         self._caches = caches
+        self._settings = settings
+        self._selects_local = label_selector(settings.local_queue_metrics_selector)
         self._problems = problems
         self._engine = engine
         self.reserved: Counter[tuple[str, str]] = Counter()
@@ -105,6 +111,23 @@ class QueueMetrics:
 
     def collect(self) -> Iterator[Any]:
         """What prometheus_client calls on a scrape."""
+        tells, selector = self._settings.local_queue_metrics, self._settings.local_queue_metrics_selector
+        if tells and not selector:
+            yield from self._families()
+            return
+        told = {
+            (one.metadata.name, one.metadata.namespace)
+            for one in self._caches.local_queues.list()
+            if tells and self._selects_local(one.metadata.labels or {})
+        }
+        for family in self._families():
+            if family.name.startswith(_LOCAL):
+                family.samples = [
+                    one for one in family.samples if (one.labels.get("name"), one.labels.get("namespace")) in told
+                ]
+            yield family
+
+    def _families(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for name, text, totals in (
@@ -158,6 +181,7 @@ class QueueMetrics:
         yield from cohort_families(CohortSums(self._caches), self.below)
         yield from self._shares(GaugeMetricFamily)
         yield from self._unadmitted(GaugeMetricFamily)
+        yield from self._ended(GaugeMetricFamily)
         yield from self._stays.collect()
 
     def forget(self, queue: str) -> None:
@@ -231,6 +255,24 @@ class QueueMetrics:
             whole[key[2:]] += count
         for key, count in sorted(whole.items()):
             of_queue.add_metric([*key, _ROLE], count)
+        yield from (of_queue, of_local)
+
+    def _ended(self, family: Any) -> Iterator[Any]:
+        """Workloads that ended and are kept, beside the counts of all that ever ended."""
+        kept: Counter[tuple[str, str]] = Counter()
+        for workload in self._caches.workloads.list():
+            if is_true(workload, "Finished"):
+                kept[workload.metadata.namespace, workload.spec.queue_name] += 1
+        text = "Workloads that ended and are still there."
+        of_queue = family("kueue_finished_workloads", text, labels=["cluster_queue", "replica_role"])
+        of_local = family("kueue_local_queue_finished_workloads", text, labels=["name", "namespace", "replica_role"])
+        whole: Counter[str] = Counter()
+        for local in self._caches.local_queues.list():
+            count = kept[local.metadata.namespace, local.metadata.name]
+            of_local.add_metric([local.metadata.name, local.metadata.namespace, _ROLE], count)
+            whole[local.spec.cluster_queue] += count
+        for queue in self._caches.cluster_queues.list():
+            of_queue.add_metric([queue.metadata.name, _ROLE], whole[queue.metadata.name])
         yield from (of_queue, of_local)
 
     def _gauges(self, family: Any) -> Iterator[Any]:

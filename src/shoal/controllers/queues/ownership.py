@@ -9,7 +9,7 @@ from typing import Literal
 
 from shoal.api import kueue_names
 from shoal.api.kueue_workload import Workload
-from shoal.api.meta import controller_of
+from shoal.api.meta import Json, controller_of
 from shoal.api.objects import key_of, label
 from shoal.controllers.queues.caches import workload_key
 from shoal.controllers.queues.checks import multikueue
@@ -31,6 +31,11 @@ def cannot_have_started(workload: Workload) -> bool:
     return _job_kind(workload) is not None or multikueue.is_copy(workload) or not is_true(workload, "Admitted")
 
 
+def may_be_left_behind(workload: Workload) -> bool:
+    """It was switched off and has no owner: perhaps nobody ever ends its eviction. Kueue counts no quota for it."""
+    return not workload.spec.active and controller_of(workload.metadata) is None
+
+
 async def owner_is(client: Client, workload: Workload, managing: Managing) -> Literal["", "gone", "without it"]:
     """Where the job is that owns it. Without it: the job is there, and a queue's no more, so that we do not watch it
     and it needs no quota of ours, or it has a Workload of another name, and this one would hold quota for no pod."""
@@ -47,6 +52,14 @@ async def owner_is(client: Client, workload: Workload, managing: Managing) -> Li
         return "gone"
     has_another = not is_group(workload) and workload_key(kind, job) != key_of(workload)
     return "without it" if has_another or not managing.is_queued(kind, job) else ""
+
+
+def owner_of(workload: Workload) -> Json:
+    """The job that controls it, as far as an event names it."""
+    owner = controller_of(workload.metadata)
+    assert owner is not None
+    metadata = {"name": owner.name, "namespace": workload.metadata.namespace, "uid": owner.uid}
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "metadata": metadata}
 
 
 def _job_kind(workload: Workload) -> GangJob | None:

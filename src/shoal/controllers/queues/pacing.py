@@ -6,6 +6,8 @@ work itself needs. Pure but for the clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.controllers.queues.counts import Address
 from shoal.kube.clock import Clock
 
@@ -25,8 +27,10 @@ RECKON = 1.0
 
 
 class StatusPace:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_there: Callable[[Address], bool] = lambda address: True) -> None:
+        """`is_there`: queues that were deleted keep nobody waiting."""
         self._clock = clock
+        self._is_there = is_there
         self._last: dict[Address, float] = {}
         """When each queue published last, for those that did lately."""
         self._busy = 0
@@ -39,7 +43,9 @@ class StatusPace:
         """Seconds until a queue whose numbers changed publishes them."""
         now = self._clock.monotonic()
         if now - self._reckoned >= RECKON:
-            self._last = {one: last for one, last in self._last.items() if now - last < LATELY + LONGEST}
+            self._last = {
+                one: last for one, last in self._last.items() if now - last < LATELY + LONGEST and self._is_there(one)
+            }
             self._busy = sum(now - last < LATELY for last in self._last.values())
             self._reckoned = now
         spacing = min(LONGEST, self._busy / TOGETHER) if self._busy > FEW else 0.0

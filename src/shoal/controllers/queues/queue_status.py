@@ -24,6 +24,7 @@ from shoal.controllers.queues.checks.provisioning import config_named, config_of
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address, QueueCounts, QueueShare, QueueTally, Usage, together, usage_of
 from shoal.controllers.queues.facts import check_problems
+from shoal.controllers.queues.ownership import may_be_left_behind
 from shoal.controllers.queues.shares import QueueShares
 from shoal.controllers.queues.stored import (
     StoredCheck,
@@ -62,7 +63,10 @@ class QueueStatus:
             admitted=holds and is_true(workload, "Admitted"),
             usage=together(usage_of(gang), self._engine.surplus_usage(gang.uid)) if holds else {},
         )
-        return self.counts.update(gang.uid, part)
+        changed = self.counts.update(gang.uid, part)
+        if holds and part.cluster_queue and may_be_left_behind(workload):
+            return (*changed, (kinds.CLUSTER_QUEUE, Key("", part.cluster_queue)))  # which may be waiting to go
+        return changed
 
     async def publish(self, kind: Kind, key: Key) -> None:
         obj: Published | None = self._caches.others[kind].get(key)
@@ -176,9 +180,15 @@ class QueueStatus:
         cache.note_write(stored)
         return stored
 
+    def _left_behind(self, queue: str) -> int:
+        """Workloads with quota of this queue that it need not stay for; they stay charged until they give it back."""
+        found = self._caches.workloads.by_index("reserved", queue)
+        kept = [one for one in found if is_true(one, "QuotaReserved") and not is_true(one, "Finished")]
+        return sum(map(may_be_left_behind, kept))
+
     def _is_used(self, kind: Kind, name: str) -> bool:
         if kind == kinds.CLUSTER_QUEUE:
-            return self.counts.of(kind, Key("", name)).reserving > 0
+            return self.counts.of(kind, Key("", name)).reserving > self._left_behind(name)
         if kind == kinds.TOPOLOGY:
             return any(flavor.spec.topology_name == name for flavor in self._caches.flavors.list())
         return any(name in named_by(queue, kind) for queue in self._caches.cluster_queues.list())

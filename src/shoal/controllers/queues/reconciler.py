@@ -137,6 +137,8 @@ class QueueReconciler:
         elif job_is := await ownership.owner_is(self._context.client, workload, self._managing):
             if job_is == "without it":
                 await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
+                text = f"Deleted not matching Workload: {key_of(workload)}"
+                self._context.tell(ownership.owner_of(workload), "Normal", "DeletedWorkload", text)
                 return None
             if not draft.is_true("QuotaReserved") and not draft.get("admission"):
                 return await self._orphaned(draft)  # before the garbage collector comes it gets no quota again

@@ -36,14 +36,18 @@ class PodsReady(msgspec.Struct, frozen=True, kw_only=True):
     """Longest such pause."""
 
 
+SHORTEST_SAMPLING = 100_000
+"""Microseconds. Kueue takes any interval above 0; every one of them is a plan and a status of each LocalQueue."""
+
+
 class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue calls admissionFairSharing: LocalQueues that had less lately go first in a ClusterQueue whose
     `admissionScope` asks for it."""
 
     half_life_seconds: Seconds = 0.0
     """After which usage counts half; 0: usage is not accumulated."""
-    sampling_seconds: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 300.0
-    """How often what runs is added to the usage of its LocalQueue."""
+    sampling_seconds: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 300.0
+    """How often what runs is added to the usage of its LocalQueue; no more often than ten times a second."""
     resource_weights: tuple[str, ...] = ()
     """`RESOURCE=WEIGHT`: how much one core, byte or device of a resource counts; 1 where it is not named."""
     per_user: bool = False
@@ -53,7 +57,7 @@ class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
     def decisions(self) -> UsageSharing:
         return UsageSharing(
             half_life=round(self.half_life_seconds * 1_000_000),
-            sampling=round(self.sampling_seconds * 1_000_000),
+            sampling=max(SHORTEST_SAMPLING, round(self.sampling_seconds * 1_000_000)),
             weights=dict(_weight(text) for text in self.resource_weights),
             per_user=self.per_user,
         )
@@ -105,6 +109,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Hold jobs without a queue label, too, until they name a queue. AppWrappers wait in line anyway."""
     managed_namespaces: str = ""
     """Label selector of the namespaces whose jobs go by queues, such as `team in (a,b),!trial`; empty: all."""
+    local_queue_metrics: bool = True
+    """Tell metrics of every LocalQueue; without them a scrape of many queues is shorter."""
+    local_queue_metrics_selector: str = ""
+    """Label selector of the LocalQueues whose metrics are told; empty: all."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     """Where no job is queued, whatever its label says."""
     ray_sidecars: RaySidecars = RaySidecars()
@@ -134,10 +142,11 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Write events about jobs and Workloads."""
 
     def __post_init__(self) -> None:
-        try:
-            label_selector(self.managed_namespaces)
-        except BadInput as error:
-            raise ValueError(f"managed_namespaces: {error}") from None
+        for name in ("managed_namespaces", "local_queue_metrics_selector"):
+            try:
+                label_selector(getattr(self, name))
+            except BadInput as error:
+                raise ValueError(f"{name}: {error}") from None
 
     @property
     def decisions(self) -> DecisionSettings:

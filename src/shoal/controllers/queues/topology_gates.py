@@ -17,8 +17,8 @@ import msgspec
 
 from shoal.api import kinds, kueue_names
 from shoal.api.codec import opened
-from shoal.api.kueue_workload import Workload
-from shoal.api.labels import KUEUE_TOPOLOGY_GATE
+from shoal.api.kueue_workload import TopologyRequest, Workload
+from shoal.api.labels import BATCH_COMPLETION_INDEX, JOB_SET_JOB_INDEX, KUEUE_TOPOLOGY_GATE
 from shoal.api.meta import Json
 from shoal.controllers.planning.pods import SeenPod, key_of
 from shoal.engine.kueue.read import placements
@@ -68,11 +68,10 @@ class TopologyGates:
                 self._sent[workload.metadata.uid] = sent
         for name, placement in found.items():
             request = ranks.get(name)
-            label = (request.pod_index_label or "") if request is not None else ""
             for pod in strays(placement, by_set.get(name, ())):
                 log.info("pod %s is deleted: the place that it was sent to was replaced", key_of(pod))
                 await writer.delete(kinds.POD, msgspec.to_builtins({"metadata": pod.metadata}))
-            for pod, values in slots(placement, by_set.get(name, ()), label, sent, failed):
+            for pod, values in slots(placement, by_set.get(name, ()), request, sent, failed):
                 if await _send(pod, dict(zip(placement.levels, values, strict=True)), writer):
                     sent[pod.metadata.uid] = SentPod(pod.metadata.resource_version, values)
                     self._sent[workload.metadata.uid] = sent
@@ -81,7 +80,7 @@ class TopologyGates:
 def slots(
     placement: TopologyPlacement,
     pods: Sequence[SeenPod],
-    index_label: str = "",
+    request: TopologyRequest | None = None,
     sent: Mapping[str, SentPod] = NONE_SENT,
     failed: Collection[str] = (),
 ) -> list[tuple[SeenPod, Values]]:
@@ -103,7 +102,7 @@ def slots(
     order = [domain.values for domain in placement.domains for _ in range(domain.count)]
     found = []
     for pod in gated:
-        rank = _rank(pod, index_label, len(order))
+        rank = _rank(pod, request if request is not None and request.pod_index_label else _unasked(pod), len(order))
         preferred = [order[rank]] if rank is not None else []
         values = next((one for one in (*preferred, *order) if free[one] > 0), None)
         if values is None:
@@ -131,9 +130,30 @@ def is_gated(spec: Json) -> bool:
     return any(one.get("name") == KUEUE_TOPOLOGY_GATE for one in spec.get("schedulingGates") or ())
 
 
-def _rank(pod: SeenPod, label: str, count: int) -> int | None:
+def _rank(pod: SeenPod, request: TopologyRequest, count: int) -> int | None:
+    """Which of the places is its own, by the labels that tell pods apart: its index and, where a pod set is several
+    jobs, which of them it belongs to. None where they do not say it."""
+    index = _number(pod, request.pod_index_label)
+    if index is None:
+        return None
+    groups = max(1, request.sub_group_count or 1)
+    if request.sub_group_index_label is not None:
+        size, group = count // groups, _number(pod, request.sub_group_index_label)
+        if group is None or group >= groups or index >= size:
+            return None
+        index += group * size
+    return index if index < count else None
+
+
+def _unasked(pod: SeenPod) -> TopologyRequest:
+    """For pods that have places because all of their queue's have: those of a Job are told apart by their index."""
+    of_several = JOB_SET_JOB_INDEX in (pod.metadata.labels or {})
+    return TopologyRequest(pod_index_label=None if of_several else BATCH_COMPLETION_INDEX)
+
+
+def _number(pod: SeenPod, label: str | None) -> int | None:
     text = (pod.metadata.labels or {}).get(label, "") if label else ""
-    return int(text) if text.isascii() and text.isdigit() and int(text) < count else None
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 async def _send(pod: SeenPod, selector: dict[str, str], writer: Writer) -> bool:

@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from shoal.engine.explain.rehearsal import SECOND, RehearsedEngine, come_to_rest, end, has_started
+from shoal.engine.explain.rehearsal import SECOND, come_to_rest, end, has_started
+from shoal.engine.explain.trial import NOT_NEVER, TriedEngine, starts
 from shoal.engine.model import Gang
 
 Basis = Literal["declared", "history"]
@@ -38,11 +39,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """How many gangs end before it."""
     bases: tuple[Basis, ...] = ()
     endless: tuple[str, ...] = ()
-    """Keys of gangs that run and of which no end is known."""
+    """Keys of gangs that run and of which no end is known; none where their end would not start it either."""
     too_far: bool = False
 
 
-class ForecastEngine(RehearsedEngine, Protocol):
+class ForecastEngine(TriedEngine, Protocol):
     def running(self) -> Iterator[Gang]: ...
 
 
@@ -76,7 +77,8 @@ def foretold(
         if found is None or has_started(found):
             return Forecast(at=moment, ends=gone, bases=tuple(sorted(bases)))
         if not ends:
-            return Forecast(ends=gone, bases=tuple(sorted(bases)), endless=tuple(endless))
+            blamed = tuple(endless) if endless and _starts_without_others(engine, key, moment) else ()
+            return Forecast(ends=gone, bases=tuple(sorted(bases)), endless=blamed)
         moment, uid, other = heapq.heappop(ends)
         gang = engine.gang(other)
         known.discard(uid)
@@ -87,6 +89,19 @@ def foretold(
         come_to_rest(engine, moment)
         note(moment)
     return Forecast(ends=gone, too_far=True)
+
+
+def _starts_without_others(engine: ForecastEngine, key: str, now: int) -> bool:
+    """Whether it starts where nothing else is: if not, the ends of others have nothing to do with its wait. Empties
+    this engine. A gang that something else holds back for a while is given the benefit of the doubt."""
+    gang = engine.fact_of(key)
+    if gang is None:
+        return True
+    engine.emptied()
+    if starts(engine, gang, now):
+        return True
+    found = engine.explain(key, now)
+    return found is not None and found.reason in NOT_NEVER
 
 
 def _end_of(gang: Gang, length: RunLength, now: int) -> int:

@@ -124,8 +124,13 @@ class UsageLedger:
             consumed.at = now
             if lane[2] and not consumed.amounts and not consumed.penalties:
                 del self._lanes[lane]  # a user who had nothing for long
-        self._next = min([one.at or 0 for one in self._lanes.values()]) + self.settings.sampling
+        self._next = self._after_last_sample()
         return changed
+
+    def _after_last_sample(self) -> int | None:
+        """None once the last LocalQueue is gone."""
+        sampled = [one.at or 0 for one in self._lanes.values()]
+        return min(sampled) + self.settings.sampling if sampled else None
 
     def is_due(self, now: int) -> bool:
         return self._next is not None and self._next <= now

@@ -217,3 +217,27 @@ def test_where_no_gang_may_be_evicted_index_and_plain_way_decide_the_same() -> N
             assert history.calm()
             ends.append(history.gangs)
         assert ends[0] == ends[1], seed
+
+
+def _samples_queues_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    def next_sample(self: UsageLedger) -> int:
+        return min([one.at or 0 for one in self._lanes.values()]) + self.settings.sampling
+
+    patch.setattr(UsageLedger, "_after_last_sample", next_sample)
+
+
+@proven(without=_samples_queues_that_are_gone)
+def test_f833_the_last_queue_that_is_shared_by_usage_may_go() -> None:
+    """F833: usage is sampled, and the last LocalQueue is deleted before the next sample. Holds: the controller goes on,
+    asks for no further sample, and counts again once there is a queue."""
+    world = shared(local("a", 8))
+    world.tell(gang("runs", "a", 1))
+    world.plan()
+    for name in ("a", "team"):  # the world makes one of the queue's own name
+        world.kueue.remove(local(name))
+    world.kueue.plan(3601 * SECOND)
+    assert world.kueue.usage("default", "a") is None
+    world.tell(local("b", 8, at=3601 * SECOND))
+    world.kueue.plan(7201 * SECOND)
+    known = world.kueue.usage("default", "b")
+    assert known is not None and known.consumed.amounts["cpu"] == pytest.approx(4 * CPU)

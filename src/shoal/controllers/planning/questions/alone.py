@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from shoal.api import kinds
+from shoal.api.codec import opened
 from shoal.api.kind import Key
 from shoal.api.meta import Json
 from shoal.api.pod_told import why_pending
@@ -55,7 +56,7 @@ def _subject(obj: Json, pods: Iterable[SeenPod]) -> QuestionSubject:
     if spec.get("suspend"):
         return QuestionSubject(uid=uid, state=state or "Suspended", reason="Held", message="spec.suspend is true")
     seen = sorted(pods, key=lambda pod: pod.metadata.name)
-    reasons = [(pod.metadata.name, why_pending(_opened(pod))) for pod in seen]
+    reasons = [(pod.metadata.name, why_pending(_opened(pod), opened(pod.spec))) for pod in seen]
     pending = [UnplacedPod(name=name, message=printable(message, 300)) for name, message in reasons if message]
     if not seen:
         message = str(status.get("reason") or status.get("message") or "its controller has created no pods yet")

@@ -51,7 +51,7 @@ class AppWrappers(Suspendable):
         if _is_old(job):
             begun = status.get("canrun") is True or status.get("state") not in (None, "", "Pending")
             return begun and status.get("state") not in ("Completed", "Failed", "Deleted")
-        return status.get("phase") not in STILL
+        return status.get("phase") not in STILL or (self.end(job) is None and _has_resources(status))
 
     def end(self, job: Json) -> End | None:
         phase = (job.get("status") or {}).get("state" if _is_old(job) else "phase")
@@ -97,6 +97,12 @@ JOBS = (AppWrappers(),)
 def _is_old(job: Json) -> bool:
     """Is it of MCAD's own dialect?"""
     return "components" not in (job.get("spec") or {})
+
+
+def _has_resources(status: Json) -> bool:
+    """Its controller says by this condition that something of it is there, whatever the phase."""
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") == "QuotaReserved" and one.get("status") == "True" for one in conditions)
 
 
 def _listed(job: Json) -> list[Any]:

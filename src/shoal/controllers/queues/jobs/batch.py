@@ -50,14 +50,13 @@ class Jobs(Suspendable):
         return done >= counts.get(MAIN, _count(job))
 
     def reclaimable(self, job: Json) -> dict[str, int]:
-        """Pods that its controller will not start any more: fewer are left to complete than may run at once."""
+        """Pods that its controller will not start any more: fewer are left to end than may run at once. Of an indexed
+        Job an index that has failed for good has ended, too."""
         spec, parallelism = _spec(job), int(_spec(job).get("parallelism") or 1)
-        completions = spec.get("completions")
-        succeeded = int(_status(job).get("succeeded") or 0)
-        if completions is None or parallelism == 1 or not succeeded:
-            return {}
-        left = int(completions) - succeeded
-        return {MAIN: parallelism - left} if left < parallelism else {}
+        completions = int(spec.get("completions") or parallelism)
+        ended = _ended(job, completions)
+        left = max(0, completions - ended)
+        return {MAIN: parallelism - left} if ended and 1 < parallelism > left else {}
 
     def started(self, job: Json, infos: Sequence[InjectedInfo]) -> Json:
         if len(infos) != 1:
@@ -129,6 +128,32 @@ class Jobs(Suspendable):
 
 
 JOBS = (Jobs(),)
+
+
+def _ended(job: Json, completions: int) -> int:
+    """Pods, or indexes, of which none is started again."""
+    status = _status(job)
+    if _spec(job).get("completionMode") != "Indexed":
+        return int(status.get("succeeded") or 0)
+    spans = [
+        span
+        for name in ("completedIndexes", "failedIndexes")
+        for text in str(status.get(name) or "").split(",")
+        if (span := _span(text, completions - 1)) is not None
+    ]
+    ended, reached = 0, -1  # servers before 1.31 may tell an index in both
+    for first, last in sorted(spans):
+        ended += max(0, last - max(first, reached + 1) + 1)
+        reached = max(reached, last)
+    return ended
+
+
+def _span(text: str, most: int) -> tuple[int, int] | None:
+    """`3` or `3-5`, as the Job controller writes them."""
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal():
+        return None
+    return int(first), min(int(last or first), most)
 
 
 def _count(job: Json) -> int:

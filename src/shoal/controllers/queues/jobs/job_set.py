@@ -7,13 +7,11 @@ from typing import Any
 
 from shoal.api import kinds
 from shoal.api.kind import Kind
-from shoal.api.labels import BATCH_COMPLETION_INDEX
+from shoal.api.labels import BATCH_COMPLETION_INDEX, JOB_SET_JOB_INDEX
 from shoal.api.meta import Json
 from shoal.api.topology_annotations import topology_request
 from shoal.controllers.queues.jobs.base import End
 from shoal.controllers.queues.jobs.templated import Templated, TemplatePlace, found_at
-
-JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 
 
 class JobSets(Templated):
@@ -24,7 +22,7 @@ class JobSets(Templated):
         for index, one in enumerate(_jobs(job)):
             steps = ("spec", "replicatedJobs", index, "template", "spec", "template")
             replicas = _number(one.get("replicas"), 1)
-            more = {"subGroupIndexLabel": JOB_INDEX, "subGroupCount": replicas}
+            more = {"subGroupIndexLabel": JOB_SET_JOB_INDEX, "subGroupCount": replicas}
             template = found_at(job, steps) or {}
             request = topology_request(template, podIndexLabel=BATCH_COMPLETION_INDEX, **more)
             found.append(TemplatePlace(str(one.get("name") or ""), replicas * _pods(one), steps, request))
