@@ -1,7 +1,7 @@
 """A kind of job whose pods another object describes: its blueprint, as a runtime is a TrainJob's.
 
 Such a kind says which object a job names, and answers as any other kind once it knows that object (`knowing`). Caches
-and admission read the blueprint and hand it over; whoever asks a kind never sees a difference. Pure.
+and admission read the blueprint and hand it over; callers of a kind see no difference. Pure.
 """
 
 from __future__ import annotations
