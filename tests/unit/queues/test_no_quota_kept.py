@@ -151,9 +151,9 @@ def waits_for_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @proven(without=waits_for_its_maker)
-async def test_f831_a_queue_does_not_wait_for_a_workload_of_nobody_that_is_switched_off(quiet: Cluster) -> None:
-    """F831: a Workload without an owner is admitted, and switched off by a user or by its time limit; nobody ends its
-    eviction, and its ClusterQueue is deleted. Holds: the queue goes, as in Kueue; before, it waited for ever."""
+async def test_f831_a_queue_does_not_wait_for_a_workload_without_owner_that_is_switched_off(quiet: Cluster) -> None:
+    """F831: a Workload without an owner is admitted, and switched off by a user or by its time limit; no client ends
+    its eviction, and its ClusterQueue is deleted. Holds: the queue goes, as in Kueue; before, it waited for ever."""
     decide(quiet)
     await make(quiet, flavor(), cluster_queue(), local_queue())
     pods = {"containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}]}

@@ -32,7 +32,7 @@ def cannot_have_started(workload: Workload) -> bool:
 
 
 def may_be_left_behind(workload: Workload) -> bool:
-    """It was switched off and has no owner: perhaps nobody ever ends its eviction. Kueue counts no quota for it."""
+    """It was switched off and has no owner: perhaps no client ever ends its eviction. Kueue counts no quota for it."""
     return not workload.spec.active and controller_of(workload.metadata) is None
 
 

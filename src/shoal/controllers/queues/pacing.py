@@ -28,7 +28,7 @@ RECKON = 1.0
 
 class StatusPace:
     def __init__(self, clock: Clock, is_there: Callable[[Address], bool] = lambda address: True) -> None:
-        """`is_there`: queues that were deleted keep nobody waiting."""
+        """`is_there`: queues that were deleted hold up no other."""
         self._clock = clock
         self._is_there = is_there
         self._last: dict[Address, float] = {}

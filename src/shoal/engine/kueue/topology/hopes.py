@@ -1,7 +1,7 @@
 """Who waits for room in a topology that is not there: found once there is, and not looked at before.
 
 Kept by `room` beside its totals. What is waited for is so many pods of one kind in one domain of a level, or in all of
-them together. Whoever is found is forgotten here, and waits again if that was not all.
+them together. A gang that is found is forgotten here, and waits again if that was not all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Hopes:
         least[kind] = min(int(least[kind]), count)
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """No gang waits any more."""
         self._waiting.clear()
         self._least.clear()
 
