@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` 
 
 from tests.controlplane import build, kueue_runner
 
-PAUSE, LARGE_PAUSE = "queues.preemption_pause_seconds=10", "queues.preemption_pause_seconds=60"
+PAUSE, LARGE_PAUSE = "queues.preemption_pause_seconds=10", "queues.preemption_pause_seconds=300"
 """The runner's Workloads run for a second at most: those that are to make way mostly end by themselves; on the large
 scale later, as its generator keeps the API server busy for minutes."""
 
