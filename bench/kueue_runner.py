@@ -85,8 +85,9 @@ ALL = (Row("greedy"), Row("shoal"), Row("shoal", 50), Row("kueue", 50), Row("kue
 def one_run(row: Row, asked: argparse.Namespace, folder: Path) -> kueue_runner.Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     rate = ("--kube-api-qps", str(row.qps)) if row.qps else ()
+    pause = LARGE_PAUSE if asked.large else PAUSE
     subjects = {
-        "shoal": lambda: kueue_runner.shoal(folder, "--set", LARGE_PAUSE if asked.large else PAUSE, *rate, *asked.option),
+        "shoal": lambda: kueue_runner.shoal(folder, "--set", pause, *rate, *asked.option),
         "greedy": lambda: kueue_runner.greedy(folder),
         "kueue": lambda: kueue_runner.kueue(row.qps or 50),
     }
