@@ -32,6 +32,7 @@ from shoal.kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unknown,
+    Unsent,
 )
 from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.schemas import missing_fields
@@ -55,8 +56,9 @@ class FeedSettings(msgspec.Struct, frozen=True):
     compare_grace: float = 5.0
     retry_cap: float = 8.0
     page_limit: float = 75.0
-    """For a page of a list: an API server works on a request for a minute at most. To give up before it does only makes
-    one that is busy busier, and a controller that starts then never begins."""
+    """For a page of a list, after one that took too long: an API server works on a request for a minute at most. To
+    give up before it does, again and again, only makes one that is busy busier, and a controller that starts then
+    never begins. The first time a connection may as well be dead."""
     silence_limit: float = 3.0
     """For the initial events of a streaming list: a server that does not know them sends no end mark."""
     streaming_lists: bool = True
@@ -120,6 +122,8 @@ class Feed:
         self._seen = "0"
         self._stale_lists = 0
         self._broken_lines = 0
+        self._late = False
+        """The last page of a list was not answered in time."""
         self._loaded = False
         self._unchecked = requires
 
@@ -197,16 +201,23 @@ class Feed:
 
     async def _page(self, *, limit: int, continue_: str = "", metadata_only: bool = False) -> RawList:
         """No resourceVersion is asked for, so that the answer is never older than the request."""
-        return await self._client.list_raw(
-            self.kind,
-            self._namespace,
-            label_selector=self._labels,
-            field_selector=self._fields,
-            limit=limit,
-            continue_=continue_,
-            metadata_only=metadata_only,
-            timeout=self._settings.page_limit,
-        )
+        usual, asked_at = self._client.timeout, self._clock.monotonic()
+        try:
+            page = await self._client.list_raw(
+                self.kind,
+                self._namespace,
+                label_selector=self._labels,
+                field_selector=self._fields,
+                limit=limit,
+                continue_=continue_,
+                metadata_only=metadata_only,
+                timeout=max(usual, self._settings.page_limit) if self._late else None,
+            )
+        except (Unknown, Unsent):
+            self._late = self._clock.monotonic() - asked_at >= usual
+            raise
+        self._late = False
+        return page
 
     def _is_restored(self, revision: str, seen: str) -> bool:
         """A list older than what we had `seen` before we asked is not believed at once; when it stays so, a backup was
