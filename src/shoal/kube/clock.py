@@ -25,6 +25,16 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+async def sleep_or(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Until the event is set, or for so many seconds."""
+    ways = {asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(event.wait())}
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in ways:
+            one.cancel()
+
+
 class SystemClock:
     def now(self) -> int:
         return time.time_ns() // 1000

@@ -24,7 +24,7 @@ import msgspec
 from shoal.kube import tracing
 from shoal.kube.backoff import asked_to_wait
 from shoal.kube.cancelled import end_if_cancelled
-from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.clock import Clock, SystemClock, sleep_or
 from shoal.kube.errors import Conflict, KubeError, LeaseLost
 from shoal.kube.logs import key_text, working_on
 
@@ -155,7 +155,7 @@ class WorkQueue(Generic[K]):
             if not self._delayed:
                 await self._sooner.wait()
                 continue
-            await self._sleep_or_sooner(self._delayed[0][0] - now)
+            await sleep_or(self._sooner, self._clock, self._delayed[0][0] - now)
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._aside)
@@ -171,15 +171,6 @@ class WorkQueue(Generic[K]):
             if not waiter.done():
                 waiter.set_result(None)
                 return
-
-    async def _sleep_or_sooner(self, seconds: float) -> None:
-        pause = asyncio.ensure_future(self._clock.sleep(seconds))
-        sooner = asyncio.ensure_future(self._sooner.wait())
-        try:
-            await asyncio.wait({pause, sooner}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            pause.cancel()
-            sooner.cancel()
 
 
 class Synced(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from shoal.kube.clock import Clock
+from shoal.kube.clock import Clock, sleep_or
 from shoal.kube.errors import Unsent
 
 MOST = 16
@@ -43,10 +43,4 @@ class MemberTurns:
         if left <= 0:
             raise Unsent(f"cluster {self._name} has not answered {len(self._begun)} requests for {LONG:g} s")
         self._freed.clear()
-        freed = asyncio.ensure_future(self._freed.wait())
-        pause = asyncio.ensure_future(self._clock.sleep(left))
-        try:
-            await asyncio.wait({freed, pause}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            freed.cancel()
-            pause.cancel()
+        await sleep_or(self._freed, self._clock, left)

@@ -51,7 +51,7 @@ from shoal.engine.model import Gang, Plan
 from shoal.kube import tracing
 from shoal.kube.cache import Cache
 from shoal.kube.client import Client
-from shoal.kube.clock import Clock, SystemClock
+from shoal.kube.clock import Clock, SystemClock, sleep_or
 from shoal.kube.events import Recorder
 from shoal.kube.writes import Writes
 
@@ -322,13 +322,7 @@ class PlanningLoop:
         self._stock_spent.clear()
         self._note_stock()
         if not self._stock_spent.is_set():
-            spent = asyncio.ensure_future(self._stock_spent.wait())
-            pause = asyncio.ensure_future(self.clock.sleep(seconds))
-            try:
-                await asyncio.wait({spent, pause}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                spent.cancel()
-                pause.cancel()
+            await sleep_or(self._stock_spent, self.clock, seconds)
 
     @property
     def is_behind(self) -> bool:

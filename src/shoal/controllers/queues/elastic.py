@@ -27,6 +27,7 @@ from shoal.controllers.queues.draining import Draining, is_at_work, leaves_at, m
 from shoal.engine.model import Plan, Shortfall, Shrink
 from shoal.kube.cache import Change
 from shoal.kube.client import Client
+from shoal.kube.clock import sleep_or
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.writes import Writer
 
@@ -91,13 +92,7 @@ class ElasticWorkers:
 
     async def _wait(self, seconds: float) -> None:
         """So long, or until there is something new."""
-        sleep = asyncio.ensure_future(self._context.clock.sleep(seconds))
-        due = asyncio.ensure_future(self._due.wait())
-        try:
-            await asyncio.wait({sleep, due}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            due.cancel()
+        await sleep_or(self._due, self._context.clock, seconds)
         self._due.set()
 
     async def _tell_to_leave(self) -> bool:
