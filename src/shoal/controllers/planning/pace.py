@@ -65,6 +65,6 @@ class PlanPace:
     def planned(self, began: float, ended: float, crowd: int) -> None:
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD
         least, share, longest = (GREAT_PAUSE, GREAT_SHARE, GREAT_LONGEST) if steady else (PAUSE, SHARE, LONGEST)
-        pause, took = share * (ended - began), ended - began
-        self._next = ended + max(least, min(longest, pause))
+        took = ended - began
+        self._next = ended + max(least, min(longest, share * took))
         self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, GREAT_SHARE * took))

@@ -62,7 +62,7 @@ class GangPod(msgspec.Struct, frozen=True):
     bound_since: int = 0
     deleting_since: int = 0
     silent_scheduler: str = ""
-    """Whom it waits for, where that one has said nothing of it."""
+    """The scheduler that it waits for, where that one has said nothing of it."""
     exit_codes: tuple[int, ...] = ()
     """Of its containers, once it has failed."""
 
@@ -132,7 +132,7 @@ def refusals(pod: SeenPod) -> tuple[Json, ...]:
 
 
 def silent_scheduler(pod: SeenPod) -> str:
-    """Whom it waits for, where that one is not Kubernetes' own and has said nothing of it."""
+    """The scheduler that it waits for, where that one is not Kubernetes' own and has said nothing of it."""
     if pod.status.phase != "Pending" or _USUAL_SCHEDULER in bytes(pod.spec):
         return ""
     conditions = msgspec.json.decode(pod.status.conditions) if pod.status.conditions else []

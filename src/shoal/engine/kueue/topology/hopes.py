@@ -38,7 +38,7 @@ class Hopes:
         self._least.clear()
 
     def met(self, totals: Totals) -> list[Any]:
-        """Those for whom there is room now."""
+        """Those for which there is room now."""
         found: list[Any] = []
         for level, least in self._least.items():
             for kind in totals.reach(level, least):

@@ -376,7 +376,7 @@ class PlaceRoom:
         return self._used.most(level, row)
 
     def met(self) -> list[Any]:
-        """Those of `hopes` for whom there is room now."""
+        """Those of `hopes` for which there is room now."""
         self.flush()
         return self.hopes.met(self._used)
 
