@@ -328,6 +328,10 @@ class Engine:
         """Key of the gang with this UID; empty where none is known."""
         return self._state.keys.get(uid, "")
 
+    def uids(self) -> list[str]:
+        """Of all gangs that are known."""
+        return list(self._state.keys)
+
     def fact_of(self, key: str) -> Gang | None:
         """A gang as it was told last, without what follows from its flavors."""
         member = self._queues.kueue.members.get(key)

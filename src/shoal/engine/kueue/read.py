@@ -179,6 +179,10 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_RULES = PodRules()
+NOTHING: dict[str, Any] = {}
+"""For what a Workload says nothing of: one for all of thousands, never to be changed."""
+PLAIN_TERMS = Terms(pods_ready=False)
+PLAIN_DETAILS = {"kueue": PLAIN_TERMS}
 
 
 def workload(stored: Workload, rules: PodRules = DEFAULT_RULES, before: Gang | None = None) -> Gang:
@@ -214,8 +218,17 @@ def workload(stored: Workload, rules: PodRules = DEFAULT_RULES, before: Gang | N
         admitted_at=_moment(reserved.last_transition_time) if holds and reserved is not None else 0,
         assignment=_assignment(status) if holds else (),
         problem=problem,
-        details={"kueue": _terms(stored, conditions, rules)},
+        node_selector=NOTHING,
+        seats=NOTHING,
+        gone=NOTHING,
+        obtaining=NOTHING,
+        details=_details(_terms(stored, conditions, rules)),
     )
+
+
+def _details(terms: Terms) -> dict[str, Any]:
+    """Most of many that wait have nothing said of them yet: for them it is there once."""
+    return PLAIN_DETAILS if terms == PLAIN_TERMS else {"kueue": terms}
 
 
 def ended(stored: Workload) -> Gang:

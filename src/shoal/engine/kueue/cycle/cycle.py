@@ -66,7 +66,8 @@ class QueueCycle:
         """What gangs could get before any is served, beside what is kept for others."""
         self.kept: dict[str, tuple[FreedQuota, Usage]] = {}
         """By UID of a preemptor: what is kept for it, in the trees until it is served."""
-        self._coming_in: dict[QuotaTreeNode, ComingQuota] = {}
+        self._enough_in: dict[QuotaTreeNode, frozenset[str]] = {}
+        """By tree: UIDs of preemptors that only have to wait for their victims."""
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
         self.shed: list[Shed] = []
@@ -174,9 +175,7 @@ class QueueCycle:
         patient = entry.record.has_one_flavor and self.state.is_still_patient(entry.member.uid)
         leaving = self.state.still_leaving(room, patient=patient)
         if patient and not room.uses:
-            own = _less(room.usage, self.kept[entry.member.uid][1])
-            with self._coming(room.node.root()).there(room.node, own):
-                enough = entry.waits_on = room.node.fits(room.usage)
+            enough = entry.waits_on = self._has_enough_to_come(entry.member.uid, room.node.root())
         else:
             for victim in leaving:
                 victim.leave()
@@ -188,16 +187,29 @@ class QueueCycle:
             entry.hold(room.assignment.message, WAITING_FOR_QUOTA, back.NO_FIT)
         return enough
 
-    def _coming(self, root: QuotaTreeNode) -> ComingQuota:
-        """What preemptors of this tree wait for, as of the beginning of this cycle."""
-        known = self._coming_in.get(root)
+    def _has_enough_to_come(self, uid: str, root: QuotaTreeNode) -> bool:
+        """Does this preemptor fit once all victims have left that are waited for, beside what comes for others? As of
+        the beginning of this cycle; all of a tree are judged in one go."""
+        known = self._enough_in.get(root)
         if known is None:
-            known = self._coming_in[root] = ComingQuota()
-            for uid, room in self.state.rooms_in(root).items():
-                known.comes(room.node, _less(room.usage, self.kept[uid][1]))
+            self._keep(*self.kept[uid])  # let go of a moment ago
+            rooms, coming = self.state.rooms_in(root), ComingQuota()
+            for other, room in rooms.items():
+                coming.comes(room.node, _less(room.usage, self.kept[other][1]))
                 for victim in self.state.still_leaving(room, patient=True):
-                    known.leaves(victim.record.node, victim.member.usage)
-        return known
+                    coming.leaves(victim.record.node, victim.member.usage)
+            with coming.there():
+                known = frozenset(other for other, room in rooms.items() if self._fits_beside(room))
+            self._enough_in[root] = known
+            self._let_go(*self.kept[uid])
+        return uid in known
+
+    def _fits_beside(self, room: FreedQuota) -> bool:
+        """Does a preemptor fit whose room is in the tree?"""
+        room.node.remove(room.usage)
+        fits = room.node.fits(room.usage)
+        room.node.add(room.usage)
+        return fits
 
     def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
         member, record = entry.member, entry.record

@@ -121,7 +121,16 @@ class QueuePlanner:
         if not self.state.rules.takes_back or reserved.pop(evict.uid, None) is None:
             return False
         self.register.take_back(evict.gang)
+        for later in self._equals_behind(self.register.members[evict.gang], reserved):
+            del reserved[later.uid]
+            self.register.take_back(later.key)  # the first of them tries first, on what is left
         return True
+
+    def _equals_behind(self, first: QueueMember, reserved: dict[str, Reserve]) -> list[QueueMember]:
+        """Gangs that ask for the same in the same queue, came later, and have quota since this very plan: on another
+        flavor, or with fewer pods."""
+        members = (self.register.members[one.gang] for one in reserved.values() if one.cluster_queue == first.queue)
+        return [one for one in members if one.shape == first.shape and one.order > first.order]
 
     def _notify_unheard(self, heard: Set[str]) -> dict[str, Wait]:
         """New gangs that the cycle did not look at, because they have no chance, get to know why, too; where many wait,

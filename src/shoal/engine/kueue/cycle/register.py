@@ -418,10 +418,11 @@ class Register:
     def _freed(self, record: QueueRecord) -> None:
         """Quota came back: every gang in the tree may try again."""
         self.state.forest.settled()
-        for node in record.node.root().queues():
-            other = self.state.records.get(node.name)
-            if other is not None:
-                other.freed += 1
+        if not self.state.rules.looks_at_all_flavors:
+            for node in record.node.root().queues():
+                other = self.state.records.get(node.name)
+                if other is not None:
+                    other.freed += 1
         self.heads.freed(record.node)
         self.state.forest.bump(record.node)
 

@@ -29,6 +29,8 @@ class IndexedHeads:
         """Cluster queues that may have a gang to try."""
         self._called: set[str] = set()
         """Those in which inadmissible gangs are to be looked through before the next head."""
+        self._freed: dict[QuotaTreeNode, None] = {}
+        """Trees in which quota came back since heads were last asked for."""
         self._out: set[str] = set()
         """Those whose heads are in the cycle that goes on, and may come back."""
         self._stalled: dict[str, int] = {}
@@ -45,15 +47,12 @@ class IndexedHeads:
         self._hot.add(record.name)
 
     def freed(self, node: QuotaTreeNode) -> None:
-        for queue in node.root().queues():
-            record = self._state.records.get(queue.name)
-            if record is None:
-                continue
-            if not self._state.rules.indexes:
-                self._requeue(record, None)
-            elif len(record.waiting) or record.name in self._out:
-                self._called.add(record.name)
-                self._hot.add(record.name)
+        root = node.root()
+        if self._state.rules.indexes:
+            self._freed[root] = None  # gone through once, however often that happens until then
+            return
+        for record in self._records_in(root):
+            self._requeue(record, None)
 
     def called(self, record: QueueRecord) -> None:
         if len(record.waiting) or record.name in self._out:
@@ -86,6 +85,11 @@ class IndexedHeads:
         state = self._state
         if self._held:
             self._call_evictors()
+        for root in self._freed:
+            for record in self._records_in(root):
+                if len(record.waiting) or record.name in self._out:
+                    self._call(record)
+        self._freed.clear()
         changed = state.forest.take_changed()
         for root in changed & self._resting.keys() if changed and self._resting else ():
             self._hot |= self._resting.pop(root)
@@ -134,10 +138,13 @@ class IndexedHeads:
             if record.fact.preemption.within_cluster_queue != "Never":
                 self._call(record)
             if _takes_from_others(record.node, usage):
-                for node in record.node.root().queues():
-                    other = self._state.records.get(node.name)
-                    if other is not None and other.fact.preemption.reclaim_within_cohort != "Never":
+                for other in self._records_in(record.node.root()):
+                    if other.fact.preemption.reclaim_within_cohort != "Never":
                         self._call(other)
+
+    def _records_in(self, root: QuotaTreeNode) -> list[QueueRecord]:
+        records = self._state.records
+        return [records[node.name] for node in root.queues() if node.name in records]
 
     def _call(self, record: QueueRecord) -> None:
         self._called.add(record.name)

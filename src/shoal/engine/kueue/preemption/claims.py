@@ -91,18 +91,16 @@ class ComingQuota:
         _sum(self._coming, node, usage)
 
     @contextmanager
-    def there(self, node: QuotaTreeNode, own: Usage) -> Iterator[None]:
-        """In the tree, but for what comes for one preemptor, at this queue."""
+    def there(self) -> Iterator[None]:
+        """In the tree."""
         for each, usage in self._leaving.items():
             each.remove(usage)
         for each, usage in self._coming.items():
             each.add(usage)
-        node.remove(own)
         yield
-        node.add(own)
-        for each, usage in reversed(self._coming.items()):
+        for each, usage in self._coming.items():
             each.remove(usage)
-        for each, usage in reversed(self._leaving.items()):
+        for each, usage in self._leaving.items():
             each.add(usage)
 
 
