@@ -237,6 +237,8 @@ class Cache(Generic[T]):
             if not forced and self._is_stale(mark.key, mark, self._objects.get(mark.key), listed_at):
                 return mark  # our own writes come back: held already, and not worth decoding
             obj = self._decoder.decode(raw)
+            if isinstance(obj, dict):
+                obj["metadata"]["name"] = mark.name  # once, for the key and the object
             if self._most:
                 self._weigh(mark.key, memoryview(raw).nbytes)
             obj = self._filled(obj)

@@ -155,7 +155,7 @@ async def test_f226_a_restarted_controller_knows_for_which_gang_it_was(quiet: Cl
 
 def test_what_was_told_before_is_never_told_again() -> None:
     known, mark = (
-        Preemptors(),
+        Preemptors(list),
         stored_preemptor(
             Preempt(gang="a", uid="a", preemptor="AppWrapper/blue/high", preemptor_uid="uid-of-high", cause="x"), "red"
         ),

@@ -83,7 +83,7 @@ class PlanningLoop:
         self.engine = Engine(self.settings.decisions, self.settings.queues)
         self.decisions = Decisions()
         self.decision_log = DecisionLog()
-        self._preemptors = Preemptors()
+        self._preemptors = Preemptors(self.engine.uids)
         telling = Notices(notices, self.clock) if notices is not None else None
         self.history = GangHistory(history, self.clock, telling) if history is not None else None
         self.logs: LogKeeper | None = None
@@ -213,6 +213,12 @@ class PlanningLoop:
         if keep_room and held is not None and held.uid == uid:
             self.cluster.gang_gone(held)
         self.replan()
+
+    def settle(self, key: str, uid: str) -> None:
+        """A gang that was told to be finished is over for good, and no pod is left of it: there may be very many, and
+        nothing is decided about them. Should it be told again, all is as before."""
+        self._preemptors.forget(key, uid)
+        self.engine.remove(key)
 
     def refresh_requests(self, uid: str, generation: int) -> None:
         """The gang with this UID is not what it was: nodes may have been requested for it."""

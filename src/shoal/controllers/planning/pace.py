@@ -25,7 +25,7 @@ SHARE = 6
 LONGEST = 0.25
 """The pause is so many times as long as the last plan took, up to this."""
 GREAT_SHARE = 20
-GREAT_LONGEST = 0.5
+GREAT_LONGEST = 2.0
 """The same where very many wait and changes do not stop coming: a plan of a thousand queues takes as long for one
 change as for fifty."""
 BACKLOG_LONGEST = 5.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -37,7 +37,11 @@ def told_preemptor(preempt: Preempt, namespace: str) -> str:
 class Preemptors:
     """From marks back to UIDs, for all gangs that were told."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
+        """`known`: UIDs of all gangs that were told. Marks are rare where no gang evicts one of another namespace:
+        before the first of them none is worked out."""
+        self._known = known
+        self._is_asked = False
         self._marks: dict[str, str] = {}
         self._uids: dict[str, str] = {}
         self._open: dict[str, dict[str, Gang]] = {}
@@ -50,6 +54,10 @@ class Preemptors:
             self._close(gang.key)
         if not mark.startswith(MARK):
             return gang
+        if not self._is_asked:
+            self._is_asked = True
+            for known in self._known():
+                self._note(known)
         uid = self._uids.get(mark)
         if uid is None:
             self._open.setdefault(mark, {})[gang.key] = gang
@@ -58,11 +66,14 @@ class Preemptors:
 
     def learnt(self, gang: Gang) -> Iterable[Gang]:
         """Gangs that make way for this one and were told before it."""
-        if gang.uid in self._marks:
+        if not self._is_asked or gang.uid in self._marks:
             return ()
-        mark = self._marks[gang.uid] = _mark(gang.uid)
-        self._uids[mark] = gang.uid
-        return tuple(self._open.pop(mark, {}).values())
+        return tuple(self._open.pop(self._note(gang.uid), {}).values())
+
+    def _note(self, uid: str) -> str:
+        mark = self._marks[uid] = _mark(uid)
+        self._uids[mark] = uid
+        return mark
 
     def forget(self, key: str, uid: str) -> None:
         self._uids.pop(self._marks.pop(uid, ""), None)

@@ -317,6 +317,7 @@ class QueueController:
                 if owner not in known:
                     self.planning.cluster.refresh_pods(owner)
             if self._has_nothing_due(workload):
+                self._settle(workload)
                 return
             if change.old is None and self._destinations is not None:
                 # Looked at once the plan has judged it, so that its checks and its quota become one status.
@@ -344,6 +345,17 @@ class QueueController:
             return False
         return gang.state == "admitted" or not self._telling.is_due(gang, self.clock.now())
 
+    def _settle(self, workload: Workload) -> None:
+        """Once it is over, nothing is kept of it but the Workload."""
+        key, uid = gang_key(workload), workload.metadata.uid
+        gang = self._gangs[key]
+        if gang.state != "finished" or self._destinations is not None or self.planning.pods(uid):
+            return
+        del self._gangs[key], self._keys[uid]
+        self._incomplete.forget(uid)
+        self._draining.forget(uid)
+        self.planning.settle(key, uid)
+
     def _update(self, workload: Workload) -> None:
         """Update the planning loop with what is stored."""
         gang = self.facts.gang(workload)
@@ -352,7 +364,8 @@ class QueueController:
         self._incomplete.update(workload)
         before = self._gangs.get(gang.key)
         self._gangs[gang.key] = gang
-        self._unsettled.update(key_of(workload), gang.state == "finished" and not finalizers(workload))
+        key = self._keys.get(gang.uid) or key_of(workload)
+        self._unsettled.update(key, gang.state == "finished" and not finalizers(workload))
         self._telling.update(gang, self._sharing(workload), condition(workload, "QuotaReserved") is not None)
         self._publish(self._status.update(workload, self.facts.alone(workload)))
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
@@ -393,8 +406,9 @@ class QueueController:
 
     def _update_all(self, workloads: Iterable[Workload]) -> None:
         for workload in workloads:
-            self._update(workload)
-            self.queue.enqueue(key_of(workload))
+            if workload.metadata.uid in self._keys:  # else it is over
+                self._update(workload)
+                self.queue.enqueue(key_of(workload))
 
     def _job_changed(self, kind: GangJob, change: Change) -> None:
         job: Json = change.new or change.old
@@ -492,6 +506,9 @@ class QueueController:
         if not _concerns_us(change):
             return
         name, obj = change.key.name, change.new
+        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE) and not _asks_otherwise(change):
+            self._activity_changed(kind, change.key)
+            return
         match kind:
             case kinds.CLUSTER_QUEUE:
                 self._update_cluster_queue(name)
@@ -538,6 +555,13 @@ class QueueController:
         if kind in (*KEPT, kinds.LOCAL_QUEUE):
             self.statuses.enqueue((kind, change.key))
         self.planning.replan()
+
+    def _activity_changed(self, kind: Kind, key: Key) -> None:
+        """A queue is active now, or no longer: what we stored there ourselves. Queues that stand on it say so, too; the
+        engine has decided it by what made it so."""
+        self.statuses.enqueue((kind, key))
+        if kind == kinds.CLUSTER_QUEUE:
+            self._note_local_queues(key.name)
 
     def _namespace_changed(self, name: str) -> None:
         """Its labels may have given its jobs a part in queues."""
@@ -652,7 +676,8 @@ class QueueController:
         """Neither simply waiting nor simply running nor over: something is due that may have been missed."""
         gang = self._gangs.get(gang_key(workload))
         if gang is None or gang.state in ("finished", "held"):
-            return gang is None or bool(finalizers(workload))
+            is_unknown = gang is None and not is_true(workload, "Finished")
+            return is_unknown or bool(finalizers(workload))
         if gang.state == "waiting":
             return self.decisions.reservation(gang.key, gang.uid) is not None
         if gang.state != "admitted":
@@ -682,13 +707,16 @@ def _health(node: Json) -> tuple[object, ...]:
 
 def _concerns_us(change: Change) -> bool:
     """False for changes that only say how an object fares; whether it is active does concern those that need it."""
+    if _asks_otherwise(change):
+        return True
     old, new = change.old, change.new
-    if old is None or new is None:
-        return True
-    if _asked(old) != _asked(new):
-        return True
     has_state = isinstance(old, ClusterQueue | LocalQueue | AdmissionCheck)
     return has_state and is_true(old, "Active") != is_true(new, "Active")
+
+
+def _asks_otherwise(change: Change) -> bool:
+    old, new = change.old, change.new
+    return old is None or new is None or bool(_asked(old) != _asked(new))
 
 
 def _asked(obj: Any) -> list[Any]:

@@ -62,6 +62,7 @@ class QueueTally:
 
 
 NOTHING = QueueTally()
+MOST_ALIKE = 10_000
 
 
 class QueueCounts:
@@ -69,12 +70,18 @@ class QueueCounts:
         self._parts: dict[str, QueueShare] = {}
         """By UID."""
         self._tallies: dict[Address, QueueTally] = {}
+        self._waiting: dict[tuple[Key, str], QueueShare] = {}
+        """By queues: what each gang adds that only waits there."""
 
     def update(self, uid: str, part: QueueShare) -> tuple[Address, ...]:
         """Returns the queues of which a number changed."""
         before = self._parts.get(uid)
         if before == part:
             return ()
+        if part.pending and not part.holds:
+            if len(self._waiting) >= MOST_ALIKE:
+                self._waiting.clear()
+            part = self._waiting.setdefault((part.local_queue, part.cluster_queue), part)
         touched = self.forget(uid)
         if part.pending or part.holds:
             self._parts[uid] = part

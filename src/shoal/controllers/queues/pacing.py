@@ -22,7 +22,8 @@ LONGEST = 300.0
 EMPTY_PAUSE = 1.0
 """Seconds between two publications of a queue that is empty now: that is news of its own."""
 LATELY = 30.0
-"""Seconds after which a queue that did not publish anything is not one of those that change all the time."""
+"""Seconds beyond the pause between two publications, after which a queue that did not publish anything is not one of
+those that change all the time."""
 RECKON = 1.0
 
 
@@ -33,7 +34,7 @@ class StatusPace:
         self._is_there = is_there
         self._last: dict[Address, float] = {}
         """When each queue published last, for those that did lately."""
-        self._busy = 0
+        self._spacing = 0.0
         self._reckoned = 0.0
 
     def published(self, address: Address) -> None:
@@ -46,9 +47,10 @@ class StatusPace:
             self._last = {
                 one: last for one, last in self._last.items() if now - last < LATELY + LONGEST and self._is_there(one)
             }
-            self._busy = sum(now - last < LATELY for last in self._last.values())
+            busy = sum(now - last < LATELY + self._spacing for last in self._last.values())
+            self._spacing = min(LONGEST, busy / TOGETHER) if busy > FEW else 0.0
             self._reckoned = now
-        spacing = min(LONGEST, self._busy / TOGETHER) if self._busy > FEW else 0.0
+        spacing = self._spacing
         if empty:
             spacing = min(spacing, EMPTY_PAUSE)
         last = self._last.get(address)

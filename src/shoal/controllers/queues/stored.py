@@ -7,7 +7,8 @@ type knows too: patches are worked out from it, so that what we never read is ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from sys import intern
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,7 +29,9 @@ from shoal.api.meta import Condition, Json, Object
 from shoal.api.times import parse_time
 
 T = TypeVar("T", bound=Object)
+N = TypeVar("N", str, bytes)
 K = TypeVar("K")
+NO_STATUS = WorkloadStatus()
 MOST_ALIKE = 1_000
 """Different specs, and different labels, that are remembered; then it starts over."""
 
@@ -97,6 +100,8 @@ class WorkloadViews:
         self._whole = view(StoredWorkload)
         self._specs: dict[bytes, tuple[Json, WorkloadSpec]] = {}
         self._labels: dict[bytes, dict[str, str]] = {}
+        self._ended: dict[str, tuple[Json, WorkloadSpec]] = {}
+        """By queue: what is left of the spec of a Workload that is over."""
 
     def __call__(self, raw: Json) -> StoredWorkload:
         """Raises ValidationError with the path at fault."""
@@ -108,23 +113,50 @@ class WorkloadViews:
         else:
             found = self._around(raw, known[1])
             raw["spec"] = known[0]
-        labels = found.metadata.labels
+        metadata, labels = found.metadata, found.metadata.labels
         if labels:
             raw["metadata"]["labels"] = labels = self._kept(self._labels, msgspec.json.encode(labels), labels)
-            msgspec.structs.force_setattr(found.metadata, "labels", labels)
-        return lean(found)
+            msgspec.structs.force_setattr(metadata, "labels", labels)
+        if metadata.namespace and metadata.creation_timestamp:  # many are made in one namespace, in one second
+            namespace, moment = intern(metadata.namespace), intern(metadata.creation_timestamp)
+            raw["metadata"] |= {"namespace": namespace, "creationTimestamp": moment}
+            msgspec.structs.force_setattr(metadata, "namespace", namespace)
+            msgspec.structs.force_setattr(metadata, "creation_timestamp", moment)
+        return self._lean(found)
+
+    def _lean(self, workload: StoredWorkload) -> StoredWorkload:
+        """A Workload that is over and that nothing of ours keeps: no more than its identity, its owner and how it
+        ended. There may be very many: what is the same for all is there once."""
+        end = condition(workload, "Finished")
+        metadata = workload.metadata
+        if end is None or end.status != "True" or metadata.finalizers or metadata.deletion_timestamp:
+            return workload
+        raw, queue = workload.raw, intern(workload.spec.queue_name)
+        body, spec = self._kept(self._ended, queue, ({"queueName": queue}, WorkloadSpec(queue_name=queue)))
+        ended = {name: _shared(name, value) for name, value in _end_in(raw).items()}
+        kept = {name: value for name, value in raw["metadata"].items() if name not in ("labels", "annotations")}
+        return StoredWorkload(
+            api_version=workload.api_version,
+            kind=workload.kind,
+            metadata=msgspec.structs.replace(metadata, labels=None, annotations=None),
+            spec=spec,
+            status=WorkloadStatus(conditions=(msgspec.convert(ended, Condition),)),
+            raw={"apiVersion": raw["apiVersion"], "kind": raw["kind"], "metadata": kept, "spec": body,
+                 "status": {"conditions": [ended]}},
+        )  # fmt: skip
 
     def _around(self, raw: Json, spec: WorkloadSpec) -> StoredWorkload:
         try:
             read = msgspec.convert(raw, AroundSpec)
         except msgspec.ValidationError:
             return self._whole(raw)  # null counts as absent
+        status = read.status if raw.get("status") else NO_STATUS
         return StoredWorkload(
-            api_version=read.api_version, kind=read.kind, metadata=read.metadata, spec=spec, status=read.status, raw=raw
+            api_version=read.api_version, kind=read.kind, metadata=read.metadata, spec=spec, status=status, raw=raw
         )
 
     @staticmethod
-    def _kept(table: dict[bytes, K], key: bytes, value: K) -> K:
+    def _kept(table: dict[N, K], key: N, value: K) -> K:
         if len(table) >= MOST_ALIKE:
             table.clear()
         return table.setdefault(key, value)
@@ -136,25 +168,13 @@ class AroundSpec(Object):
     status: WorkloadStatus = WorkloadStatus()
 
 
-def lean(workload: StoredWorkload) -> StoredWorkload:
-    """A Workload that is over and that nothing of ours keeps: no more than its identity, its owner and how it ended."""
-    end = condition(workload, "Finished")
-    metadata = workload.metadata
-    if end is None or end.status != "True" or metadata.finalizers or metadata.deletion_timestamp:
-        return workload
-    raw, queue = workload.raw, workload.spec.queue_name
-    ends = [one for one in raw["status"]["conditions"] if one["type"] == "Finished"]
-    kept = {name: value for name, value in raw["metadata"].items() if name not in ("labels", "annotations")}
-    small = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "metadata": kept, "spec": {"queueName": queue},
-             "status": {"conditions": ends}}  # fmt: skip
-    return StoredWorkload(
-        api_version=workload.api_version,
-        kind=workload.kind,
-        metadata=msgspec.structs.replace(metadata, labels=None, annotations=None),
-        spec=WorkloadSpec(queue_name=queue),
-        status=WorkloadStatus(conditions=(end,)),
-        raw=small,
-    )
+def _end_in(raw: Json) -> Json:
+    """The condition that says how it ended."""
+    return next(one for one in raw["status"]["conditions"] if one["type"] == "Finished")
+
+
+def _shared(name: str, value: Any) -> Any:
+    return intern(value) if isinstance(value, str) and name != "lastTransitionTime" else value
 
 
 WithConditions = Workload | ClusterQueue | LocalQueue | AdmissionCheck

@@ -18,6 +18,9 @@ FEW = 20
 """Up to so many that wait, each is told at once."""
 CALM = 5_000_000
 """Microseconds in which nothing happened in a cohort: those that wait there do not wait for their turn only."""
+CALM_PER_GANG = 2_000
+"""So many for each gang that waits, where that is longer: with ten thousand a busy API server makes pauses of seconds,
+and a reason for each of them would be the longest of all."""
 A_SECOND = 1
 """Gangs a second that are told all the same while others of their cohort come and go."""
 AT_ONCE = 20
@@ -70,7 +73,8 @@ class Telling:
             return True
         if key in self._granted:
             return True
-        return now - self._moved.get(self._place[key], 0) >= CALM and not self._is_behind()
+        calm = max(CALM, CALM_PER_GANG * len(self.waiting))
+        return now - self._moved.get(self._place[key], 0) >= calm and not self._is_behind()
 
     def grant(self, gang: Gang, now: int) -> bool:
         """Is it one of the few that are told all the same? To be asked in the order of waiting."""

@@ -33,6 +33,8 @@ PAUSE = 0.25
 MANY, LONG_PAUSE = 20, 2.0
 """Looks in one write from which on the next write is so far away: readers never wait for it, they write themselves."""
 BATCH = 500
+MOST_ALIKE = 10_000
+"""Values that many gangs have in common, kept once; then it starts over."""
 ENDED = ("finished",)
 """All that is kept of a look at a gang that is over: there may be very many."""
 
@@ -48,6 +50,8 @@ class GangHistory:
         """By UID: what its last look was about."""
         self.facts: dict[str, RunFacts] = {}
         """By UID of a gang that is not over: what the length of its run is looked up by."""
+        self._alike: dict[Any, Any] = {}
+        """What many gangs have in common, once."""
         self._looks: list[Sighting] = []
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -68,15 +72,21 @@ class GangHistory:
         mark = ENDED if ended else (gang.state, gang.admitted_at, gang.queue, bool(gang.stopping_for), gang.priority)
         if self._known.get(gang.uid) == mark:
             return
-        self._known[gang.uid] = mark
+        self._known[gang.uid] = self._shared(mark)
         told = facts()
         if ended:
             self.facts.pop(gang.uid, None)
         else:
-            self.facts[gang.uid] = RunFacts(gang.namespace, told.user, gang.queue, told.limit)
+            self.facts[gang.uid] = self._shared(RunFacts(gang.namespace, told.user, gang.queue, told.limit))
         if self.notices is not None:
             self.notices.told(gang.uid, told.notify)
         self._add(sighting(gang, told, self._clock.now()))
+
+    def _shared(self, value: T) -> T:
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        shared: T = self._alike.setdefault(value, value)
+        return shared
 
     def gone(self, uid: str) -> None:
         self.facts.pop(uid, None)
