@@ -173,9 +173,9 @@ def out_of_order(seed):
     for one in gangs:
         for other in gangs:
             same = one.queue == other.queue and one.pod_sets == other.pod_sets and one.priority == other.priority
-            if same and (one.created_at, one.uid) < (other.created_at, other.uid) and other.uid in place:
-                if place.get(one.uid, len(place)) > place[other.uid]:
-                    found.append((one.uid, other.uid))
+            first = (one.created_at, one.uid) < (other.created_at, other.uid)
+            if same and first and place.get(one.uid, len(place)) > place.get(other.uid, len(place)):
+                found.append((one.uid, other.uid))
     return found
 
 
