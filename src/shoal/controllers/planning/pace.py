@@ -12,9 +12,9 @@ CROWD = 100
 PAUSE = 0.02
 """Seconds between two plans where there are more gangs than that."""
 GREAT_CROWD = 1_000
-GREAT_PAUSE = 0.1
-"""The same where very many wait and changes do not stop coming: each gang waits far longer than that, and most of a
-plan's cost does not depend on how much it decides."""
+GREAT_PAUSE = 0.03
+"""The same where very many wait and changes do not stop coming: most of a plan's cost does not depend on how much it
+decides. Quota that a large gang gave back lies idle until the next plan, so it is no longer than it has to be."""
 STEADY = 10
 """So many plans one after the other had to wait for the pause: changes do not stop coming."""
 STOCK = 100
@@ -24,10 +24,13 @@ BACKLOG_PAUSE = 0.5
 SHARE = 6
 LONGEST = 0.25
 """The pause is so many times as long as the last plan took, up to this."""
-GREAT_SHARE = 20
+GREAT_SHARE = 8
 GREAT_LONGEST = 2.0
-"""The same where very many wait and changes do not stop coming: a plan of a thousand queues takes as long for one
-change as for fifty."""
+"""The same where very many wait and changes do not stop coming."""
+LENGTHY = 0.01
+LENGTHY_SHARE = 20
+"""The same for plans that take that many seconds: a plan of a thousand queues takes as long for one change as for
+fifty."""
 BACKLOG_LONGEST = 5.0
 """The same while decisions are yet to be stored, so that the API server is not idle meanwhile."""
 LEAST = 250
@@ -64,7 +67,11 @@ class PlanPace:
 
     def planned(self, began: float, ended: float, crowd: int) -> None:
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD
-        least, share, longest = (GREAT_PAUSE, GREAT_SHARE, GREAT_LONGEST) if steady else (PAUSE, SHARE, LONGEST)
         took = ended - began
-        self._next = ended + max(least, min(longest, share * took))
-        self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, GREAT_SHARE * took))
+        if steady:
+            share = LENGTHY_SHARE if took >= LENGTHY else GREAT_SHARE
+            pause = max(GREAT_PAUSE, min(GREAT_LONGEST, share * took))
+        else:
+            pause = max(PAUSE, min(LONGEST, SHARE * took))
+        self._next = ended + pause
+        self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, LENGTHY_SHARE * took))
