@@ -5,6 +5,7 @@ Everything that talks to an API server names kinds by these values; nothing buil
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -21,7 +22,7 @@ class Kind(msgspec.Struct, frozen=True, order=True):
 
     @property
     def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
+        return _api_version(self.group, self.version)
 
     @property
     def group_kind(self) -> str:
@@ -44,6 +45,12 @@ class Kind(msgspec.Struct, frozen=True, order=True):
         if subresource:
             parts.append(subresource)
         return "/" + "/".join(parts)
+
+
+@lru_cache
+def _api_version(group: str, version: str) -> str:
+    """One text for all objects of a kind that are held."""
+    return f"{group}/{version}" if group else version
 
 
 class Key(msgspec.Struct, frozen=True, order=True):

@@ -32,7 +32,7 @@ from shoal.controllers.queues.settings import QueueSettings
 from shoal.controllers.queues.stored import condition, is_true
 from shoal.engine.facts import tolerations
 from shoal.engine.kueue import ClusterQueue, order_time, read, terms_of
-from shoal.engine.model import Gang
+from shoal.engine.model import Gang, Supply
 
 replace = msgspec.structs.replace
 MOST_ALIKE = 1_000
@@ -50,6 +50,7 @@ class QueueFacts:
         the gang."""
         self._alike: dict[bytes, Gang] = {}
         """By what its pods depend on and are: a gang whose pods were read. Most of many gangs ask for the same."""
+        self._shape: object = None
         self._rules = read.PodRules(
             excluded_prefixes=settings.excluded_prefixes,
             transformations=settings.transformations,
@@ -63,9 +64,6 @@ class QueueFacts:
         gang = self.alone(workload)
         if gang.state == "finished":
             return gang
-        # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
-        elastic = annotation(workload, ELASTIC) == "true"
-        gang = replace(gang, queued_at=order_time(gang), stopping_for=preemptor_of(workload), elastic=elastic)
         if self._settings.device_tolerations:
             gang = tolerating(gang)
         if gang.state in ("reserved", "admitted"):
@@ -94,10 +92,10 @@ class QueueFacts:
         if gang.state == "waiting" and self._is_on_hold(workload):
             gang = replace(gang, state="held")
         if gang.state in ("waiting", "held"):
-            return replace(gang, checks_done=not rules, supply=supply)
+            return _with(gang, checks_done=not rules, supply=supply)
         wanted = checks.applying(rules, checks.flavors_of(cluster_queue), checks.flavors_used(workload))
         done = checks.all_ready(workload, wanted) and not terms_of(gang).awaits_places
-        gang = replace(gang, checks_done=done, supply=supply)
+        gang = _with(gang, checks_done=done, supply=supply)
         return self._on_booked_room(gang, workload, wanted) if gang.state == "reserved" and done else gang
 
     def alone(self, workload: Workload) -> Gang:
@@ -117,11 +115,15 @@ class QueueFacts:
         ranges = tuple((one["metadata"].get("uid"), one["metadata"].get("resourceVersion")) for one in limit_ranges)
         owner = controller_of(workload.metadata)
         given = (owner.kind if owner is not None else "", ranges, defaults.classes)
-        shape = (workload.metadata.generation, given)
+        shape = self._shared((workload.metadata.generation, given))
         if known is not None and bool(workload.metadata.generation) and known[2] == shape:
             gang = read.workload(workload, self._rules, before=known[3])
         else:
             gang = self._read(workload, given, limit_ranges, defaults)
+        # In the line for room it is as old as in that for quota: AppWrappers stand there, too.
+        elastic, stopping_for = annotation(workload, ELASTIC) == "true", preemptor_of(workload)
+        supply = self._settings.supply
+        gang = replace(gang, queued_at=order_time(gang), stopping_for=stopping_for, elastic=elastic, supply=supply)
         self._known[uid] = (revision, turn, shape, gang)
         return gang
 
@@ -137,6 +139,13 @@ class QueueFacts:
             self._alike.clear()
         self._alike[asked] = gang
         return gang
+
+    def _shared(self, shape: object) -> object:
+        """What the pods of most gangs depend on is the same: for gangs that come one after the other it is there
+        once."""
+        if shape != self._shape:
+            self._shape = shape
+        return self._shape
 
     def forget(self, uid: str) -> None:
         self._known.pop(uid, None)
@@ -194,6 +203,13 @@ class QueueFacts:
             if check is not None and check.spec.controller_name == PROVISIONING_CHECK:
                 found.update(flavors or every)
         return frozenset(found)
+
+
+def _with(gang: Gang, *, checks_done: bool, supply: Supply) -> Gang:
+    """The very same where nothing is to be changed: there may be many."""
+    if gang.checks_done == checks_done and gang.supply == supply:
+        return gang
+    return replace(gang, checks_done=checks_done, supply=supply)
 
 
 def as_stored(workload: Workload, defaults: Defaults) -> Workload:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from sys import intern
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from shoal.api.kueue import (
 )
 from shoal.api.kueue_convert import upgrade
 from shoal.api.kueue_other import Topology
-from shoal.api.kueue_workload import Workload, WorkloadSpec, WorkloadStatus
+from shoal.api.kueue_workload import Admission, Workload, WorkloadSpec, WorkloadStatus
 from shoal.api.meta import Condition, Json, Object
 from shoal.api.times import parse_time
 
@@ -32,8 +32,9 @@ T = TypeVar("T", bound=Object)
 N = TypeVar("N", str, bytes)
 K = TypeVar("K")
 NO_STATUS = WorkloadStatus()
+_COMMON = ("type", "status", "reason", "lastTransitionTime")
 MOST_ALIKE = 1_000
-"""Different specs, and different labels, that are remembered; then it starts over."""
+"""Different specs, labels and admissions that are remembered; then it starts over."""
 
 
 class StoredWorkload(Workload):
@@ -100,11 +101,14 @@ class WorkloadViews:
         self._whole = view(StoredWorkload)
         self._specs: dict[bytes, tuple[Json, WorkloadSpec]] = {}
         self._labels: dict[bytes, dict[str, str]] = {}
+        self._admissions: dict[bytes, tuple[Json, Admission]] = {}
         self._ended: dict[str, tuple[Json, WorkloadSpec]] = {}
         """By queue: what is left of the spec of a Workload that is over."""
 
     def __call__(self, raw: Json) -> StoredWorkload:
         """Raises ValidationError with the path at fault."""
+        if raw.get("status"):
+            raw["status"] = _with_common_words(raw["status"])
         asked = msgspec.json.encode(raw.get("spec"))
         known = self._specs.get(asked)
         if known is None:
@@ -122,6 +126,12 @@ class WorkloadViews:
             raw["metadata"] |= {"namespace": namespace, "creationTimestamp": moment}
             msgspec.structs.force_setattr(metadata, "namespace", namespace)
             msgspec.structs.force_setattr(metadata, "creation_timestamp", moment)
+        admission = found.status.admission
+        if admission is not None:
+            body = raw["status"]["admission"]
+            body, admission = self._kept(self._admissions, msgspec.json.encode(body), (body, admission))
+            raw["status"]["admission"] = body
+            msgspec.structs.force_setattr(found.status, "admission", admission)
         return self._lean(found)
 
     def _lean(self, workload: StoredWorkload) -> StoredWorkload:
@@ -133,7 +143,8 @@ class WorkloadViews:
             return workload
         raw, queue = workload.raw, intern(workload.spec.queue_name)
         body, spec = self._kept(self._ended, queue, ({"queueName": queue}, WorkloadSpec(queue_name=queue)))
-        ended = {name: _shared(name, value) for name, value in _end_in(raw).items()}
+        end_in_raw = _end_in(raw)
+        ended = {**end_in_raw, "message": intern(end_in_raw.get("message", ""))}
         kept = {name: value for name, value in raw["metadata"].items() if name not in ("labels", "annotations")}
         return StoredWorkload(
             api_version=workload.api_version,
@@ -173,8 +184,17 @@ def _end_in(raw: Json) -> Json:
     return next(one for one in raw["status"]["conditions"] if one["type"] == "Finished")
 
 
-def _shared(name: str, value: Any) -> Any:
-    return intern(value) if isinstance(value, str) and name != "lastTransitionTime" else value
+def _with_common_words(status: Json) -> Json:
+    """The status with words that many conditions have in common, times by the second among them."""
+    conditions = status.get("conditions")
+    if not isinstance(conditions, list):
+        return {**status}
+    return {**status, "conditions": [_with_common(one) if isinstance(one, dict) else one for one in conditions]}
+
+
+def _with_common(condition: Json) -> Json:
+    return {name: intern(value) if name in _COMMON and isinstance(value, str) else value
+            for name, value in condition.items()}  # fmt: skip
 
 
 WithConditions = Workload | ClusterQueue | LocalQueue | AdmissionCheck

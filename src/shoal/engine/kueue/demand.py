@@ -29,6 +29,8 @@ class Constraints(msgspec.Struct, frozen=True):
 
 
 NO_CONSTRAINTS = Constraints({}, None, ())
+NO_USAGE: Usage = {}
+"""Of all that hold nothing; never to be changed."""
 
 
 class PodDemand(msgspec.Struct, frozen=True):
@@ -110,7 +112,7 @@ class QueueMember:
         self.fills = terms.backfilled and self.holds
         """Its usage counts beside the tree of its cluster queue: see `backfill`."""
         self.assignment = gang.assignment if self.holds else ()
-        self.usage: Usage = _usage(gang, terms) if self.holds else {}
+        self.usage: Usage = _usage(gang, terms) if self.holds else NO_USAGE
         self.topology: Uses = topology_of(gang, gang.assignment) if self.holds else ()
         """Where its pods are in topologies; counted there beside the usage."""
         told_to_leave = gang.state == "stopping" or (gang.state == "reserved" and gang.stopping_for != "")
