@@ -97,7 +97,8 @@ class HistoryStore:
         self._kept_days = kept_days
         self._connection: Database | None = None
         self._going_on: dict[str, RunRecord] = {}
-        """By UID: the round that goes on, as this object stored it last, so that it need not be read again."""
+        """By UID: the round that goes on, as this object stored it last, so that it need not be read again; nothing
+        where it is in memory anyway."""
 
     def close(self) -> None:
         """The next call opens it again; what is only in memory stays as long as this object."""
@@ -115,7 +116,7 @@ class HistoryStore:
                     last[one.uid] = row
                     changed.append(row)
             self._put(cursor, {(row.uid, row.round): row for row in changed}.values())
-        for row in changed:
+        for row in changed if self._url != MEMORY else ():
             if row.ended_at:
                 self._going_on.pop(row.uid, None)
             else:
