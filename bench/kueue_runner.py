@@ -7,6 +7,7 @@
     python bench/kueue_runner.py --subject kueue [--qps 1000]
     python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
     python bench/kueue_runner.py --subject all      all: the floor, Shoal, Shoal and Kueue at 50, Kueue at 1,000
+    python bench/kueue_runner.py --watched          with a watch beside it that adds up what Workloads hold: it costs a little
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
     python bench/kueue_runner.py --pack FOLDER      programs and files for a machine without Go; on that machine:
                                                     XDG_CACHE_HOME=FOLDER python bench/kueue_runner.py
@@ -29,7 +30,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` imports when run as a script
 
-from tests.controlplane import build, kueue_runner
+from tests.controlplane import build, kueue_runner, quota_watch
 
 PAUSE, LARGE_PAUSE = "queues.preemption_pause_seconds=10", "queues.preemption_pause_seconds=300"
 """The runner's Workloads run for a second at most: those that are to make way mostly end by themselves; on the large
@@ -48,6 +49,9 @@ def main() -> int:
     parser.add_argument("--generator", type=Path, help="a file for the runner's generator; default: Kueue's baseline")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which it is stopped")
     parser.add_argument("--folder", type=Path, help="keep the records and what everybody said here")
+    parser.add_argument(
+        "--watched", action="store_true", help="add up beside it what Workloads hold, at every revision"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pack", type=Path, help="fill this folder for another machine, and run nothing")
     asked = parser.parse_args()
@@ -58,7 +62,13 @@ def main() -> int:
     good = True
     for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
         with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:
-            outcome = one_run(row, asked, (asked.folder or Path(scratch)) / str(row).replace(" ", "-"))
+            folder = (asked.folder or Path(scratch)) / str(row).replace(" ", "-")
+            outcome = one_run(row, asked, folder)
+            if asked.watched:
+                record = quota_watch.read(folder / kueue_runner.QUOTA)
+                print(f"{row}, seen by a watch: {record.started} started, {record.finished} finished, the quota exceeded "
+                      f"{len(record.excess)} times{''.join(f'; {one}' for one in record.excess[:3])}")  # fmt: skip
+                good = good and not record.excess
         if asked.json:
             told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
             print(json.dumps(told), flush=True)
@@ -92,7 +102,10 @@ def one_run(row: Row, asked: argparse.Namespace, folder: Path) -> kueue_runner.O
         "kueue": lambda: kueue_runner.kueue(row.qps or 50),
     }
     try:
-        return kueue_runner.run(folder, subjects[row.subject](), generator_of(asked, folder), asked.limit)
+        subject = subjects[row.subject]()
+        if asked.watched:
+            subject = kueue_runner.watched(folder, subject)
+        return kueue_runner.run(folder, subject, generator_of(asked, folder), asked.limit)
     except (build.CannotBuild, RuntimeError) as error:
         sys.exit(f"error: {error}")
 

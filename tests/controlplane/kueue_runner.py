@@ -27,6 +27,8 @@ import yaml
 from tests.controlplane import build, packing
 
 SERVERS = ("etcd", "kube-apiserver", "kubectl")
+QUOTA = "quota.json"
+"""A file of a run's folder: what a watch beside the subject added up."""
 COUNTS = "requests.json"
 """A file of a run's folder: what the bare loop asked for."""
 REQUESTS = re.compile(r"requests to the API server: (\d.*)$", re.M)
@@ -116,6 +118,17 @@ def shoal(folder: Path, *options: str) -> Path:
         *("--set", "queues.supply=off", *options),  # the runner has no Node
     ]
     return _script(folder, "shoal", command)
+
+
+def watched(folder: Path, subject: Path) -> Path:
+    """The same subject, with a watch beside it that adds up what Workloads hold: read it with `quota_watch.read`."""
+    watch = f"'{sys.executable}' -m tests.controlplane.quota_watch --out '{folder.resolve() / QUOTA}'"
+    root = Path(__file__).resolve().parents[2]
+    begin, command = subject.read_text().split("\n", 1)
+    subject.write_text(
+        f"{begin}\n(cd '{root}' && exec {watch} \"$@\") >'{folder.resolve()}/watch.log' 2>&1 &\n{command}"
+    )
+    return subject
 
 
 def greedy(folder: Path) -> Path:
