@@ -7,7 +7,7 @@
     python bench/kueue_runner.py --subject kueue [--qps 1000]
     python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
     python bench/kueue_runner.py --subject all      all: the floor, Shoal, Shoal and Kueue at 50, Kueue at 1,000
-    python bench/kueue_runner.py --watched          with a watch beside it that adds up what Workloads hold: it costs a little
+    python bench/kueue_runner.py --watched          with a watch beside it that adds up quota
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
     python bench/kueue_runner.py --pack FOLDER      programs and files for a machine without Go; on that machine:
                                                     XDG_CACHE_HOME=FOLDER python bench/kueue_runner.py
@@ -66,8 +66,8 @@ def main() -> int:
             outcome = one_run(row, asked, folder)
             if asked.watched:
                 record = quota_watch.read(folder / kueue_runner.QUOTA)
-                print(f"{row}, seen by a watch: {record.started} started, {record.finished} finished, the quota exceeded "
-                      f"{len(record.excess)} times{''.join(f'; {one}' for one in record.excess[:3])}")  # fmt: skip
+                print(f"{row}, seen by a watch: {record.started} started, {record.finished} finished, the quota "
+                      f"exceeded {len(record.excess)} times{''.join(f'; {one}' for one in record.excess[:3])}")  # fmt: skip
                 good = good and not record.excess
         if asked.json:
             told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
