@@ -66,8 +66,9 @@ def main() -> int:
             outcome = one_run(row, asked, folder)
             if asked.watched:
                 record = quota_watch.read(folder / kueue_runner.QUOTA)
-                print(f"{row}, seen by a watch: {record.started} started, {record.finished} finished, the quota "
-                      f"exceeded {len(record.excess)} times{''.join(f'; {one}' for one in record.excess[:3])}")  # fmt: skip
+                counted = f"{record.started} started, {record.finished} finished"
+                excess = "".join(f"; {one}" for one in record.excess[:3])
+                print(f"{row}, by a watch: {counted}, the quota exceeded {len(record.excess)} times{excess}")
                 good = good and not record.excess
         if asked.json:
             told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}

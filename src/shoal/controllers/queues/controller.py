@@ -14,13 +14,11 @@ from typing import Any
 
 from shoal.api import kinds, kueue_names
 from shoal.api.booking import owner_of
-from shoal.api.gang import DRAINABLE, SAVED_AT
 from shoal.api.kind import Key, Kind
-from shoal.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue
 from shoal.api.kueue_workload import Workload
 from shoal.api.labels import HOSTNAME
 from shoal.api.meta import Json
-from shoal.api.objects import annotation, finalizers, group_of, key_of, label
+from shoal.api.objects import finalizers, group_of, key_of, label
 from shoal.controllers.planning import NodeRequester, PlanningLoop
 from shoal.controllers.planning.cluster_line import ClusterLine
 from shoal.controllers.planning.observations import CalledOff, NotStored, Observation, ReservationRefused
@@ -28,6 +26,7 @@ from shoal.controllers.planning.other_clusters import QueueClusters
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues.caches import QueueCaches, owner_uids, workload_key
+from shoal.controllers.queues.changes import asks_otherwise, changes_gang, concerns_us, health
 from shoal.controllers.queues.checks import rules_of
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
@@ -431,7 +430,7 @@ class QueueController:
 
     def _blueprint_changed(self, kind: Kind, change: Change) -> None:
         """What describes the pods of jobs has come, has changed or is gone: those that name it look again."""
-        if not _concerns_us(change):
+        if not concerns_us(change):
             return
         index = BlueprintName(kind, change.key).index
         for one in (one for one in BY_KIND.values() if has_blueprint(one) and kind in one.blueprint_kinds):
@@ -459,7 +458,7 @@ class QueueController:
         key = self.caches.note_job(kind, job)
         self.queue.enqueue(key)
         workload = self.caches.workloads.get(key)
-        if workload is not None and _changes_gang(kind, old, job):
+        if workload is not None and changes_gang(kind, old, job):
             self._update(workload)
 
     async def _judge_claim(self, address: Address) -> None:
@@ -476,7 +475,7 @@ class QueueController:
     def _node_changed(self, change: Change) -> None:
         """A node that fails, or comes back: gangs with places on it look again."""
         old, new = change.old, change.new
-        if old is not None and new is not None and _health(old) == _health(new):
+        if old is not None and new is not None and health(old) == health(new):
             return
         for host in {label(one, HOSTNAME) for one in (old, new) if one is not None}:
             for key in self._on_host.get(host, ()):
@@ -503,10 +502,10 @@ class QueueController:
             self.queue.enqueue(key_of(workload))
 
     def _other_changed(self, kind: Kind, change: Change) -> None:
-        if not _concerns_us(change):
+        if not concerns_us(change):
             return
         name, obj = change.key.name, change.new
-        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE) and not _asks_otherwise(change):
+        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE) and not asks_otherwise(change):
             self._activity_changed(kind, change.key)
             return
         match kind:
@@ -571,7 +570,7 @@ class QueueController:
 
     def _limits_changed(self, change: Change, namespace: str | None) -> None:
         """What pods are given where they do not say what they need is another now."""
-        if _concerns_us(change):
+        if concerns_us(change):
             self._update_all(self.caches.workloads.list(namespace))
 
     def _look_at_class(self, name: str) -> None:
@@ -684,46 +683,3 @@ class QueueController:
             return True
         found = self.caches.job_of(key_of(workload))
         return found[0].is_suspended(found[1]) if found is not None else not self._has_nothing_due(workload)
-
-
-def _changes_gang(kind: GangJob, old: Json | None, new: Json) -> bool:
-    """Does the change of a job concern what the engine is told of its Workload?"""
-    if old is None or old.get("spec") != new.get("spec") or kind.is_on_hold(old) != kind.is_on_hold(new):
-        return True
-    if kind.kind == kinds.POD and kind.end(old) != kind.end(new):
-        return True  # its group may lack one now
-    if any(annotation(old, name) != annotation(new, name) for name in (SAVED_AT, DRAINABLE)):
-        return True
-    return bool(old["metadata"].get("deletionTimestamp") != new["metadata"].get("deletionTimestamp"))
-
-
-def _health(node: Json) -> tuple[object, ...]:
-    """What of a node says whether it has failed."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), None)
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return label(node, HOSTNAME), ready, [dict(one) for one in taints]
-
-
-def _concerns_us(change: Change) -> bool:
-    """False for changes that only say how an object fares; whether it is active does concern those that need it."""
-    if _asks_otherwise(change):
-        return True
-    old, new = change.old, change.new
-    has_state = isinstance(old, ClusterQueue | LocalQueue | AdmissionCheck)
-    return has_state and is_true(old, "Active") != is_true(new, "Active")
-
-
-def _asks_otherwise(change: Change) -> bool:
-    old, new = change.old, change.new
-    return old is None or new is None or bool(_asked(old) != _asked(new))
-
-
-def _asked(obj: Any) -> list[Any]:
-    """All of an object but what the server and controllers write into it."""
-    if isinstance(obj, dict):  # a kind that the planning loop watches for all
-        named = ("labels", "annotations", "deletionTimestamp")
-        parts = [obj.get(name) for name in sorted(obj) if name not in ("metadata", "status")]
-        return [*parts, *(obj["metadata"].get(name) for name in named)]
-    parts = [getattr(obj, name) for name in obj.__struct_fields__ if name not in ("metadata", "status", "raw")]
-    return [*parts, obj.metadata.labels, obj.metadata.annotations, obj.metadata.deletion_timestamp]
