@@ -297,6 +297,7 @@ def _queue_rules() -> list[Json]:
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/finalizers"], ("update",)),
         _rule("", ["podtemplates"], ("get", "create", "patch", "delete")),
         _rule("", ["pods"], ("patch", "delete")),  # sent to their place in a topology; elastic clusters shrink
+        _rule("", ["pods/status"], ("patch",)),  # why they are stopped
         _rule("", ["limitranges"], _READ),
         _rule("scheduling.k8s.io", ["priorityclasses"], _READ),
     ]

@@ -70,6 +70,21 @@ async def test_a_pod_that_has_to_leave_is_deleted(held: Cluster) -> None:
     await held.until_gone(kinds.POD, "train")
 
 
+async def test_a_pod_that_is_stopped_says_why(held: Cluster) -> None:
+    """What made it can tell an eviction from a failure. Other conditions stay."""
+    await make(held, {**pod("train"), "metadata": {**pod("train")["metadata"], "finalizers": ["example.test/look"]}})
+    await held.until(kinds.POD, "train", lambda one: not gates(one))
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await held.client.patch(kinds.POD, "train", "default", ready, subresource="status")
+    (workload,) = await held.client.list(kinds.WORKLOAD, "default")
+    await held.client.patch(kinds.WORKLOAD, workload["metadata"]["name"], "default", {"spec": {"active": False}})
+    leaving = await held.until(kinds.POD, "train", lambda one: bool(one["metadata"].get("deletionTimestamp")))
+    told = {one["type"]: one for one in leaving["status"]["conditions"]}
+    assert told["TerminationTarget"]["reason"] == "WorkloadEvictedDueToDeactivated"
+    assert told["TerminationTarget"]["message"] == "The workload is deactivated"
+    assert told["Ready"]["status"] == "True"
+
+
 async def test_a_pod_that_never_started_gives_its_quota_back(quiet: Cluster) -> None:
     """It stays gated, and does not run: its quota is not kept for it."""
     quiet.server.admission.preparers.update(composition.preparers(quiet.client))

@@ -15,6 +15,7 @@ from shoal.api import kinds, kueue_names
 from shoal.api.codec import merge_patch
 from shoal.api.meta import Json
 from shoal.api.objects import finalizers, key_of
+from shoal.controllers.queues import pod_ends
 from shoal.controllers.queues.checks.draft import WorkloadDraft
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.inject import InjectedInfo
@@ -95,10 +96,11 @@ class PodGroupKeeper:
             begun.append(before)
         return begun
 
-    async def stop(self, job: Json, why: str) -> None:
-        """Delete every pod that runs, or may."""
+    async def stop(self, job: Json, why: str, reason: str) -> None:
+        """Delete every pod that runs, or may. `reason`: `why` in one word."""
         for pod in GROUPS.running(job):
             if not pod["metadata"].get("deletionTimestamp"):
+                await pod_ends.tell(self._context, pod, reason, why)
                 await self._context.writer.delete(kinds.POD, pod)
                 self._context.tell(pod, "Normal", "Stopped", why)
 

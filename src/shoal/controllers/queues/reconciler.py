@@ -16,7 +16,7 @@ from shoal.api.kueue_workload import Workload
 from shoal.api.meta import Json, controller_of
 from shoal.api.objects import annotation, finalizers, key_of, label
 from shoal.api.times import parse_time, seconds_text
-from shoal.controllers.queues import ownership
+from shoal.controllers.queues import ownership, pod_ends
 from shoal.controllers.queues.caches import pod_sets_of, prebuilt_name
 from shoal.controllers.queues.checks import multikueue, requests, steps
 from shoal.controllers.queues.checks.answered import AnsweredChecks
@@ -239,7 +239,7 @@ class QueueReconciler:
             return None
         if not kind.is_suspended(job):
             try:
-                await self._stop(kind, job, None, "Not admitted by cluster queue")
+                await self._stop(kind, job, None, "Not admitted by cluster queue", "NotAdmitted")
             except (Invalid, Forbidden) as error:
                 self._context.tell(job, "Warning", "StopRefused", f"it runs outside its queue: {error}")
                 return RETRY_REFUSED
@@ -371,7 +371,7 @@ class QueueReconciler:
                 self._context.tell(job, "Normal", "UpdatedWorkload", message)
                 return False
         if not kind.is_suspended(job):
-            await self._stop(kind, job, workload, "No matching Workload")
+            await self._stop(kind, job, workload, "No matching Workload", "NoMatchingWorkload")
         await self._context.writer.delete(kinds.WORKLOAD, workload.raw)
         self._context.tell(job, "Normal", "DeletedWorkload", f"Deleted not matching Workload: {key_of(workload)}")
         return False
@@ -422,8 +422,10 @@ class QueueReconciler:
         elif not admitted and not kind.is_suspended(job) and (left := await self._drain(workload)) > 0:
             return left
         elif not admitted and not kind.is_suspended(job):
-            message = evicted.message if evicted is not None and is_evicted else "Not admitted by cluster queue"
-            await self._stop(kind, job, workload, message)
+            message, reason = "Not admitted by cluster queue", "NotAdmitted"
+            if evicted is not None and is_evicted:
+                message, reason = evicted.message, f"WorkloadEvictedDueTo{evicted.reason}"
+            await self._stop(kind, job, workload, message, reason)
         elif admitted:
             await self._gates.open(workload, self._caches.pods_of(workload), self._context.writer)
         if is_evicted and is_true(workload, "QuotaReserved"):
@@ -490,11 +492,12 @@ class QueueReconciler:
             self._context.tell(one, "Normal", "Started", f"Admitted by clusterQueue {queue}")
         log.info("%s %s/%s starts", kind.kind.kind, job["metadata"]["namespace"], job["metadata"]["name"])
 
-    async def _stop(self, kind: GangJob, job: Json, workload: StoredWorkload | None, why: str) -> None:
-        """Suspended, its templates as they were; its pods go by its own controller."""
+    async def _stop(self, kind: GangJob, job: Json, workload: StoredWorkload | None, why: str, reason: str) -> None:
+        """Suspended, its templates as they were; its pods go by its own controller. `reason`: `why` in one word."""
         if is_composed(kind):
-            return await self._groups.stop(job, why)
+            return await self._groups.stop(job, why, reason)
         if getattr(kind, "deleted_to_stop", False):
+            await pod_ends.tell(self._context, job, reason, why)
             await self._context.writer.delete(kind.kind, job)
         else:
             stopped = kind.stopped(job, pod_sets_of(workload)) if workload is not None else kind.suspended(job)
@@ -526,7 +529,7 @@ class QueueReconciler:
         if found is not None and not finished:
             kind, job = found
             if not kind.is_suspended(job) and kind.end(job) is None and not job["metadata"].get("deletionTimestamp"):
-                await self._stop(kind, job, workload, "Workload is deleted")
+                await self._stop(kind, job, workload, "Workload is deleted", "WorkloadDeleted")
             elif kind.is_half_stopped(job):
                 await self._restore(kind, job, workload)
         if found is not None and is_composed(found[0]):
