@@ -178,6 +178,8 @@ def _frameworks(given: Json, unused: list[str]) -> str:
     named = integrations.pop("frameworks", None) if isinstance(integrations, dict) else None
     if not isinstance(named, list):
         return ""
+    if not integrations:
+        del given["integrations"]
     known = jobs.known_frameworks()
     unused += [f"integrations.frameworks {one}" for one in named if one not in known]
     return ",".join(one for one in named if one in known)

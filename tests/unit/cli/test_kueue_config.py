@@ -73,6 +73,12 @@ def test_what_has_a_meaning_becomes_settings_and_the_rest_is_named(tmp_path: Pat
     assert found.unused == ["integrations.frameworks kubeflow.org/mpijob", "namespace", "multiKueue.gcInterval"]
 
 
+def test_frameworks_alone_leave_nothing_unused(tmp_path: Path) -> None:
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nintegrations: {frameworks: [batch/job, pod]}"
+    found = kueue_config.read(written(tmp_path, text))
+    assert found == kueue_config.KueueConfig({"queues.frameworks": "batch/job,pod"}, [])
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_v1beta1_switches_parts_on_and_off(tmp_path: Path, enabled: bool) -> None:
     parts = {"waitForPodsReady": {"enable": enabled, "timeout": "5m"}, "fairSharing": {"enable": enabled}}
