@@ -8,7 +8,7 @@ import pytest
 from shoal.api import kinds, kueue_names
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
-from shoal.controllers.queues import pod_groups, reconciler
+from shoal.controllers.queues import QueueSettings, pod_groups, reconciler
 from shoal.controllers.queues.caches import QueueCaches
 from shoal.controllers.queues.jobs import pod_group
 from shoal.controllers.queues.jobs.pod import carrying
@@ -72,6 +72,25 @@ async def test_a_group_waits_for_its_last_pod_and_starts_whole(held: Cluster) ->
     for started in await ungated(held, "a", "b"):
         assert started["spec"]["nodeSelector"] == {"tier": "fast"}
         assert started["metadata"]["labels"][kueue_names.CLUSTER_QUEUE] == "cluster-queue"
+
+
+async def test_a_group_has_the_labels_to_copy_of_all_its_pods(quiet: Cluster) -> None:
+    """As Kueue: whichever pod carries one. Where two contradict each other, the group waits and is told."""
+    quiet.server.admission.preparers.update(composition.preparers(quiet.client))
+    decide(quiet, QueueSettings(copied_labels=("team", "cost")))
+    await make(quiet, flavor(), cluster_queue(), local_queue())
+    first, second = member("a"), member("b")
+    second["metadata"]["labels"]["team"] = "blue"
+    await make(quiet, first, second)
+    workload = await quiet.until(kinds.WORKLOAD, GROUP, lambda one: True)
+    assert workload["metadata"]["labels"] == {"team": "blue"}
+    first, second = member("c", group="other"), member("d", group="other")
+    first["metadata"]["labels"]["team"], second["metadata"]["labels"]["team"] = "red", "blue"
+    await make(quiet, first, second)
+    await quiet.settled()
+    assert [one["metadata"]["name"] for one in await quiet.client.list(kinds.WORKLOAD, "default")] == [GROUP]
+    told = [one["message"] for one in await quiet.client.list(kinds.EVENT, "default") if "labels" in one["message"]]
+    assert told == ["pods 'c' and 'd' have different 'team' labels: red!=blue"]
 
 
 async def test_a_group_that_does_not_fit_has_no_pod_started(held: Cluster) -> None:

@@ -7,6 +7,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.cli import cluster as composition
+from shoal.controllers.queues.jobs.pod import Pods
 from shoal.sdk.rows import rows_of
 from tests.cluster import Cluster
 from tests.unit.queues.build import (
@@ -60,6 +61,13 @@ async def test_a_pod_is_gated_and_starts_when_it_has_quota(held: Cluster) -> Non
     await held.client.patch(kinds.POD, "train", "default", over, subresource="status")
     await held.until(kinds.WORKLOAD, name, true("Finished"))
     await held.until(kinds.WORKLOAD, waiting, true("Admitted"))
+
+
+def test_a_pod_in_a_topology_names_the_label_of_its_index() -> None:
+    asks = pod("train")
+    asks["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    (made,) = Pods().pod_sets(asks)
+    assert made["topologyRequest"] == {"required": "rack", "podIndexLabel": "kueue.x-k8s.io/pod-group-pod-index"}
 
 
 async def test_a_pod_that_has_to_leave_is_deleted(held: Cluster) -> None:

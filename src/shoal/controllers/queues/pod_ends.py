@@ -1,7 +1,7 @@
 """Why a pod is stopped, told on the pod itself before it is deleted: Kueue's condition `TerminationTarget`.
 
-Called by the reconciler and by the keeper of groups. What made the pod reads there whether it was taken back or failed by
-itself. It never keeps a pod from being stopped: where the condition cannot be written, the pod is deleted without.
+Called by the reconciler and by the keeper of groups. What made the pod reads there whether it was taken back or failed
+by itself. It never keeps a pod from being stopped: where the condition cannot be written, the pod goes without.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class PodGroupKeeper:
     async def whole(self, job: Json) -> Json | None:
         """The group without pods too many or at their end, once a Workload can be made of it; else it is told why."""
         await self.let_go(GROUPS.inactive(job))
-        if missing := GROUPS.lacks(job):
+        if missing := GROUPS.lacks(job, self._context.settings.copied_labels):
             self._warnings.tell(job, "ErrWorkloadCompose", missing)
             return None
         excess = GROUPS.excess(job)

@@ -62,7 +62,7 @@ class Subjects:
         if kind.end(job) is not None:
             return QuestionSubject(uid=uid, state="Finished", reason="Finished")
         found = self._caches.job_of(workload_key(kind, job))
-        if found is not None and is_composed(found[0]) and (missing := found[0].lacks(found[1])):
+        if found is not None and is_composed(found[0]) and (missing := found[0].lacks(found[1], self._copied_labels)):
             return QuestionSubject(uid=uid, state="Queued", reason="Misconfigured", message=missing)
         try:
             new_workload(self._caches.informed(kind, job), job, self._caches, self._copied_labels)

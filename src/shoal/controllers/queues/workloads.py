@@ -41,7 +41,8 @@ class WorkloadPriority(msgspec.Struct, frozen=True):
 def new_workload(kind: GangJob, job: Json, caches: QueueCaches, copied_labels: tuple[str, ...] = ()) -> Json:
     """The Workload of a job. Raises BadInput where the job cannot be read, NoSuchClass for an unknown class."""
     key, metadata = workload_key(kind, job), job["metadata"]
-    labels = {name: value for name in copied_labels if (value := label(job, name))}
+    carriers = kind.members(job) if is_composed(kind) else (job,)
+    labels = {name: value for name in copied_labels for one in carriers if (value := label(one, name))}
     if not is_composed(kind):
         labels[kueue_names.JOB_UID] = metadata["uid"]
     annotations = {

@@ -16,7 +16,7 @@ from shoal.api.kind import Kind
 from shoal.api.labels import KUEUE_TOPOLOGY_GATE
 from shoal.api.meta import Json
 from shoal.api.objects import label
-from shoal.api.topology_annotations import asks_for_topology
+from shoal.api.topology_annotations import asks_for_topology, topology_request
 from shoal.controllers.queues.inject import InjectedInfo, StartError, merged, restored
 from shoal.controllers.queues.jobs import leader_worker_set, pod_group
 from shoal.controllers.queues.jobs.base import End, Suspendable
@@ -55,8 +55,11 @@ class Pods(Suspendable):
         spec["schedulingGates"] = [one for one in spec.get("schedulingGates") or () if one.get("name") != GATE]
         if not spec["schedulingGates"]:
             del spec["schedulingGates"]
-        made: Json = {"spec": spec}
-        return [{"name": MAIN, "count": 1, "template": {**made, "metadata": kept} if kept else made}]
+        template: Json = {"spec": spec, **({"metadata": kept} if kept else {})}
+        made: Json = {"name": MAIN, "count": 1, "template": template}
+        if (request := topology_request(job, podIndexLabel=kueue_names.POD_INDEX)) is not None:
+            made["topologyRequest"] = request
+        return [made]
 
     def template_paths(self, job: Json) -> list[str]:
         return [""]

@@ -112,8 +112,8 @@ class PodGroups(Suspendable):
         firsts = {role_of(one): one for one in reversed(active)}
         return [_pod_set(firsts[role], counts[role]) for role in sorted(counts)]
 
-    def lacks(self, job: Json) -> str:
-        """Why no Workload can be made of it; empty where one can."""
+    def lacks(self, job: Json, copied_labels: Sequence[str] = ()) -> str:
+        """Why no Workload can be made of it; empty where one can. It has one value of each of `copied_labels`."""
         name, total = group_name(job), self.total(job)
         active = [one for one in self.members(job) if can_run(one)]
         if not total:
@@ -126,6 +126,12 @@ class PodGroups(Suspendable):
                 if ours != theirs:
                     pods = f"'{job['metadata']['name']}' and '{one['metadata']['name']}'"
                     return f"pods {pods} have different {what}: {ours}!={theirs}"
+        for name in copied_labels:
+            named = [one for one in active if label(one, name)]
+            other = next((one for one in named if label(one, name) != label(named[0], name)), None)
+            if other is not None:
+                pods = f"'{named[0]['metadata']['name']}' and '{other['metadata']['name']}'"
+                return f"pods {pods} have different '{name}' labels: {label(named[0], name)}!={label(other, name)}"
         if len(active) < (1 if self.is_fast(job) else total):
             return f"'{name}' group has fewer runnable pods than expected: {len(active)} of {total}"
         roles = {role_of(one) for one in oldest(active, total)}
