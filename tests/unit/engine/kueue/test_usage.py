@@ -9,8 +9,11 @@ import pytest
 
 from shoal.engine import Engine
 from shoal.engine.kueue import ConsumedUsage, LocalQueue, Terms, UsageSharing
+from shoal.engine.kueue.cycle.record import QueueRecord
+from shoal.engine.kueue.fair_sharing import fair
 from shoal.engine.kueue.index.heads import IndexedHeads
 from shoal.engine.kueue.index.plain import PlainHeads
+from shoal.engine.kueue.preemption.candidates import order_key
 from shoal.engine.kueue.usage import UsageLedger
 from shoal.engine.model import Gang, Namespace
 from tests.faults import proven
@@ -241,3 +244,24 @@ def test_f833_the_last_queue_that_is_shared_by_usage_may_go() -> None:
     world.kueue.plan(7201 * SECOND)
     known = world.kueue.usage("default", "b")
     assert known is not None and known.consumed.amounts["cpu"] == pytest.approx(4 * CPU)
+
+
+def _counts_usage_in_the_own_queue_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueRecord, "_by_usage", lambda self, turns: turns)
+    patch.setattr(fair, "order_within", lambda request, record, member: order_key(request, member))
+
+
+@pytest.mark.parametrize("fair_sharing", [False, True])
+@proven(without=_counts_usage_in_the_own_queue_alone)
+def test_f880_a_queue_that_takes_its_quota_back_takes_it_from_those_who_had_most(fair_sharing: bool) -> None:
+    """F880: a queue that is shared by usage has borrowed, and another reclaims. Holds: gangs of the LocalQueue that had
+    most lately leave first, whatever their priority, as where the queue itself is short."""
+    owner = queue("owner", 16, "all", reclaim="Any")
+    borrower = queue("team", 16, "all", by_usage=True)
+    world = World(owner, borrower, local("much", 8), local("little", 1), usage_sharing=HOUR, fair_sharing=fair_sharing)
+    world.tell(gang("high", "much", 20, priority=10, at=1), gang("low", "little", 12, priority=1, at=2))
+    world.settle()
+    assert world.running() == {"high", "low"}
+    world.tell(gang("reclaims", "owner", 10, at=3))
+    world.plan()
+    assert world.evictions == [("reclaims", "high")]

@@ -166,7 +166,13 @@ class QueueRecord:
             parts = [one for one in ranked if one[3].evicted], [one for one in ranked if not one[3].evicted]
             undated = any(not one.reserved_at for one in self.reserved.values())  # that is now, whenever it is asked
             self._leaving = (now if undated else None, parts)
-        return self._leaving[1]
+        going, staying = self._leaving[1]
+        return (self._by_usage(going), self._by_usage(staying)) if self.shares_by_usage else (going, staying)
+
+    def _by_usage(self, turns: list[LeavingTurn]) -> list[LeavingTurn]:
+        """The same turns beside gangs of other queues; the first go to those whose LocalQueue had most lately."""
+        wanted = sorted(turns, key=lambda one: (-self.usage_share(one[3]), *one[:3]))
+        return [(*turn[:3], one[3]) for turn, one in zip(turns, wanted, strict=True)]
 
     def tie(self, member: QueueMember) -> Tie:
         """Orders gangs of one priority that got their quota at one moment: the smallest leaves first."""

@@ -7,6 +7,7 @@ live quota tree and leaves it as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember
@@ -19,6 +20,7 @@ from shoal.engine.kueue.preemption.candidates import (
     PreemptionRequest,
     Victim,
     order_key,
+    order_within,
     put_back_spare,
     restore,
     users,
@@ -62,7 +64,7 @@ def _candidates(request: PreemptionRequest) -> dict[str, list[QueueMember]]:
                 continue
             found[node.name] = list(users(request, record, preemption.reclaim_within_cohort))
     return {
-        name: sorted(members, key=lambda member: order_key(request, member))
+        name: sorted(members, key=partial(order_within, request, request.records[name]))
         for name, members in found.items()
         if members
     }

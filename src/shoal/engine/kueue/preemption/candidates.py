@@ -137,7 +137,8 @@ def may_be_asked(request: PreemptionRequest, member: QueueMember, policy: Policy
 
 def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[Any, ...]:
     """Sorts the first to go first. Not yet reserved counts as reserved now. Where usage is shared, those of a
-    LocalQueue that had much lately leave first. Where the queue asks for it, what is lost decides before priority."""
+    LocalQueue that had much lately leave first, but gangs of different queues are not compared by it. Where the queue
+    asks for it, what is lost decides before priority."""
     own = member.queue == request.record.name
     if request.record.fact.least_loss:
         share = -request.record.usage_share(member) if own else 0.0
@@ -152,6 +153,12 @@ def order_key(request: PreemptionRequest, member: QueueMember) -> tuple[Any, ...
         -(member.reserved_at or request.now),
         request.record.tie(member),
     )
+
+
+def order_within(request: PreemptionRequest, record: QueueRecord, member: QueueMember) -> tuple[Any, ...]:
+    """As `order_key`, among the gangs of one queue: also another's may be shared by usage."""
+    leaving, own, _, *rest = order_key(request, member)
+    return leaving, own, -record.usage_share(member), *rest
 
 
 def loss_of(usage: Usage, since: int, now: int) -> Loss:
