@@ -19,7 +19,7 @@ import msgspec
 from shoal.api import kinds, quantity
 from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_workload import Workload
-from shoal.api.meta import Condition
+from shoal.controllers.queues.stored import is_true
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.kubeconfig import load
@@ -75,7 +75,7 @@ class QuotaWatch:
         before = self._held.pop(uid, None)
         if before is not None:
             self._used[before[0]] -= before[1]
-        if _is_true(workload, "Finished"):
+        if is_true(workload, "Finished"):
             self._finished.add(uid)
         if held and workload.status.admission is not None:
             cohort = self._cohorts[workload.status.admission.cluster_queue]
@@ -95,14 +95,9 @@ class QuotaWatch:
 def _held(workload: Workload) -> int:
     """In milli; 0 for one without quota, or whose quota is free since its end."""
     admission = workload.status.admission
-    if admission is None or not _is_true(workload, "QuotaReserved") or _is_true(workload, "Finished"):
+    if admission is None or not is_true(workload, "QuotaReserved") or is_true(workload, "Finished"):
         return 0
     return sum(quantity.amount("cpu", (one.resource_usage or {})["cpu"]) for one in admission.pod_set_assignments)
-
-
-def _is_true(workload: Workload, type: str) -> bool:
-    conditions: tuple[Condition, ...] = tuple(workload.status.conditions or ())
-    return any(one.type == type and one.status == "True" for one in conditions)
 
 
 def read(path: Path) -> QuotaRecord:
