@@ -1,8 +1,9 @@
 """Adds up what Workloads hold at every revision of a run of Kueue's runner, and says where it was more than the quota.
 
-The runner's own record is a sample, and it drops events where many come at once. This watches all Workloads in the
+The runner's own record is a sample, and it drops events where many come at once. This follows all Workloads in the
 order in which the API server stored them, beside the subject (`kueue_runner.watched`), decides nothing, and writes what
-it knows every second, as it is killed with the run.
+it knows every second, as it is killed with the run. It has no cache between the server and itself: after a watch that
+was cut a cache lists, and a list is in the order of names.
 
     python -m tests.controlplane.quota_watch --out FILE --kubeconfig FILE
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -20,12 +23,15 @@ from shoal.api import kinds, quantity
 from shoal.api.kueue import ClusterQueue
 from shoal.api.kueue_workload import Workload
 from shoal.controllers.queues.stored import is_true
-from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
+from shoal.kube.errors import Gone, KubeError
 from shoal.kube.kubeconfig import load
+from shoal.kube.revisions import read_mark
 
 EVERY = 1.0
 """Seconds between two writes of the record."""
+AGAIN = 0.2
+"""Seconds after an answer that was an error: at the beginning the kind is not served yet."""
 
 
 class QuotaRecord(msgspec.Struct, kw_only=True):
@@ -35,6 +41,9 @@ class QuotaRecord(msgspec.Struct, kw_only=True):
     started: int = 0
     """Workloads that had quota once."""
     finished: int = 0
+    lists: int = 0
+    """One at the beginning. With another one, revisions before it were not seen."""
+    revision: str = ""
     peaks: dict[str, int] = {}
     """By cohort: the most that its queues held together at one moment, in milli."""
     excess: list[str] = []
@@ -44,52 +53,75 @@ class QuotaRecord(msgspec.Struct, kw_only=True):
 class QuotaWatch:
     """Of one flavor with cpu alone, as the runner makes its queues."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: Callable[[], Awaitable[Iterable[ClusterQueue]]]) -> None:
+        """`queues` reads them: asked for one that is not known, and before a cohort is said to hold too much."""
         self.record = QuotaRecord(peaks={}, excess=[])
+        self._read_queues = queues
         self._cohorts: dict[str, str] = {}
         """Of each ClusterQueue."""
         self._nominal: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
+        """By cohort."""
         self._held: dict[str, tuple[str, int]] = {}
         """By UID: the cohort, and how much."""
+        self._seen: set[str] = set()
         self._started: set[str] = set()
         self._finished: set[str] = set()
 
-    def queue_changed(self, change: Change) -> None:
-        """Queues come before their Workloads, and stay."""
-        queue: ClusterQueue | None = change.new
-        if queue is None or change.key.name in self._cohorts:
-            return
-        cohort = queue.spec.cohort_name or f"queue {change.key.name}"
-        self._cohorts[change.key.name] = cohort
-        quotas = [
-            one for group in queue.spec.resource_groups or () for flavor in group.flavors for one in flavor.resources
-        ]
-        self._nominal[cohort] += sum(quantity.amount("cpu", one.nominal_quota) for one in quotas)
+    async def listed(self, workloads: Iterable[Workload], revision: str) -> None:
+        """All Workloads at one revision: one step, whatever their order."""
+        self.record.lists += 1
+        self._held.clear()
+        self._used.clear()
+        cohorts = [await self._count(workload) for workload in workloads]
+        for cohort in {*filter(None, cohorts)}:
+            await self._judge(cohort, f"the list at revision {revision}")
 
-    def workload_changed(self, change: Change) -> None:
-        workload: Workload = change.new or change.old
-        uid, record = workload.metadata.uid, self.record
-        record.workloads += change.old is None
-        held = _held(workload) if change.new is not None else 0
-        before = self._held.pop(uid, None)
-        if before is not None:
-            self._used[before[0]] -= before[1]
+    async def changed(self, workload: Workload) -> None:
+        self._forget(workload.metadata.uid)
+        if cohort := await self._count(workload):
+            await self._judge(cohort, f"{workload.metadata.name} at revision {workload.metadata.resource_version}")
+
+    def deleted(self, workload: Workload) -> None:
+        self._forget(workload.metadata.uid)
+
+    def _forget(self, uid: str) -> None:
+        cohort, held = self._held.pop(uid, ("", 0))
+        self._used[cohort] -= held
+
+    async def _count(self, workload: Workload) -> str | None:
+        """The cohort where it holds quota."""
+        uid, admission, held = workload.metadata.uid, workload.status.admission, _held(workload)
+        self._seen.add(uid)
         if is_true(workload, "Finished"):
             self._finished.add(uid)
-        if held and workload.status.admission is not None:
-            cohort = self._cohorts[workload.status.admission.cluster_queue]
-            self._held[uid] = (cohort, held)
+        if held and admission is not None:
             self._started.add(uid)
-            self._add(cohort, held, str(change.key))
-        record.started, record.finished = len(self._started), len(self._finished)
+            if admission.cluster_queue not in self._cohorts:
+                await self._learn_queues()
+            cohort = self._cohorts[admission.cluster_queue]
+            self._held[uid] = (cohort, held)
+            self._used[cohort] += held
+        counts = len(self._seen), len(self._started), len(self._finished)
+        self.record.workloads, self.record.started, self.record.finished = counts
+        return self._held.get(uid, (None, 0))[0]
 
-    def _add(self, cohort: str, held: int, name: str) -> None:
-        self._used[cohort] += held
+    async def _judge(self, cohort: str, moment: str) -> None:
         used, record = self._used[cohort], self.record
         record.peaks[cohort] = max(used, record.peaks.get(cohort, 0))
         if used > self._nominal[cohort]:
-            record.excess.append(f"{cohort}: {used} of {self._nominal[cohort]} with {name}")
+            await self._learn_queues()
+        if used > self._nominal[cohort]:
+            record.excess.append(f"{cohort}: {used} of {self._nominal[cohort]} with {moment}")
+
+    async def _learn_queues(self) -> None:
+        self._nominal.clear()
+        for queue in await self._read_queues():
+            cohort = queue.spec.cohort_name or f"queue {queue.metadata.name}"
+            self._cohorts[queue.metadata.name] = cohort
+            for group in queue.spec.resource_groups or ():
+                quotas = [one for flavor in group.flavors for one in flavor.resources]
+                self._nominal[cohort] += sum(quantity.amount("cpu", one.nominal_quota) for one in quotas)
 
 
 def _held(workload: Workload) -> int:
@@ -105,19 +137,35 @@ def read(path: Path) -> QuotaRecord:
 
 
 async def follow(client: Client, out: Path) -> None:
-    watch = QuotaWatch()
-    queues = Cache(client, kinds.CLUSTER_QUEUE, ClusterQueue)
-    workloads = Cache(client, kinds.WORKLOAD, Workload)
-    queues.subscribe(watch.queue_changed)
-    workloads.subscribe(watch.workload_changed)
+    watch = QuotaWatch(lambda: client.list(kinds.CLUSTER_QUEUE, type=ClusterQueue))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(queues.run())
-        tasks.create_task(workloads.run())
+        tasks.create_task(_follow_workloads(client, watch))
         while True:
             await asyncio.sleep(EVERY)
             new = out.with_suffix(".new")
             new.write_bytes(msgspec.json.encode(watch.record))
             new.replace(out)
+
+
+async def _follow_workloads(client: Client, watch: QuotaWatch) -> None:
+    decoder, record = msgspec.json.Decoder(Workload), watch.record
+    while True:
+        try:
+            if not record.revision:
+                page = await client.list_raw(kinds.WORKLOAD)
+                record.revision = page.metadata.resource_version
+                await watch.listed([decoder.decode(raw) for raw in page.items or ()], record.revision)
+            async with aclosing(client.watch(kinds.WORKLOAD, resource_version=record.revision)) as events:
+                async for event in events:
+                    record.revision = read_mark(event.object).resource_version
+                    if event.type == "DELETED":
+                        watch.deleted(decoder.decode(event.object))
+                    elif event.type != "BOOKMARK":
+                        await watch.changed(decoder.decode(event.object))
+        except Gone:
+            record.revision = ""
+        except KubeError:
+            await asyncio.sleep(AGAIN)
 
 
 async def main() -> None:

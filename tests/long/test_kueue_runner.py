@@ -20,7 +20,7 @@ def test_the_baseline_ends_with_nothing_unfinished_and_the_quota_never_exceeded(
     assert outcome.expected == 15_000
     assert (outcome.unfinished, outcome.ended) == (0, True), outcome
     record = quota_watch.read(tmp_path / kueue_runner.QUOTA)
-    assert (record.started, record.finished, record.excess) == (15_000, 15_000, []), outcome
+    assert (record.started, record.finished, record.excess, record.lists) == (15_000, 15_000, [], 1), outcome
     assert len(record.peaks) == 5
 
 
@@ -31,5 +31,5 @@ def test_the_large_scale_ends_with_nothing_unfinished_and_the_quota_never_exceed
     outcome = kueue_runner.run(tmp_path, subject, kueue_runner.large(), LARGE_LIMIT)
     assert (outcome.expected, outcome.ended) == (50_000, True), outcome
     record = quota_watch.read(tmp_path / kueue_runner.QUOTA)
-    assert (record.started, record.finished, record.excess) == (50_000, 50_000, []), outcome
+    assert (record.started, record.finished, record.excess, record.lists) == (50_000, 50_000, [], 1), outcome
     assert len(record.peaks) == 10

@@ -17,5 +17,5 @@ def test_two_queues_that_preempt_each_other_leave_nothing_unfinished(tmp_path: P
     assert outcome.expected == 70
     assert (outcome.unfinished, outcome.ended) == (0, True), outcome
     record = quota_watch.read(tmp_path / kueue_runner.QUOTA)
-    assert (record.started, record.finished, record.excess) == (70, 70, []), record
+    assert (record.started, record.finished, record.excess, record.lists) == (70, 70, [], 1), record
     assert outcome.evictions > 0

@@ -43,6 +43,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     fits_everywhere: bool
     """A gang fits only if all its resources do. In Kueue, where little borrowing is preferred, a resource that is
     borrowed hides another that has to be freed; such a gang is judged to fit and never starts."""
+    starts_on_free_quota: bool
+    """A gang starts on quota and places that are free now. In Kueue the victims of a cycle count as gone for all that
+    are served after, so that more may be held than there is until they have left."""
     hides_overtaken: bool
     """A gang that others of the same cycle were faster than is told nothing: it is tried again at once. Kueue tells
     it that it no longer fits."""

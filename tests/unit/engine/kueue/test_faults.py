@@ -432,3 +432,25 @@ def test_f016_after_a_restart_the_room_is_still_the_preemptors():
     restarted.let_go()
     restarted.plan()
     assert restarted.running() == {"urgent"}
+
+
+def victims_count_as_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QueueCycle, "_may_start_now", lambda self, entry: True)
+
+
+@proven(without=victims_count_as_gone)
+def test_f873_no_gang_starts_on_the_quota_of_a_victim_that_has_yet_to_leave():
+    """F873: one gang evicts another that holds more than it needs, and in the same plan two more fit into what is free,
+    each by itself. Holds: the first of them starts; the second waits until the victim has left, and is told so."""
+    world = World(
+        *(queue("owner", 10, "team", reclaim="Any"), queue("one", 10, "team"), queue("two", 5, "team")),
+        *(queue("guest", 0, "team"), gang("big", "guest", cpu=20)),
+    )
+    world.plan()
+    world.tell(gang("urgent", "owner", 10, priority=10), gang("a", "one", cpu=5, at=1), gang("b", "two", cpu=5, at=2))
+    messages = {one.gang.rpartition("/")[2]: one.message for one in world.plan().waiting}
+    assert (world.evictions, world.running()) == ([("urgent", "big")], {"big", "a"})
+    assert messages["b"].endswith("insufficient unused quota for cpu in flavor default, 5 more needed")
+    world.let_go()
+    world.plan()
+    assert world.running() == {"urgent", "a", "b"}

@@ -56,6 +56,27 @@ def test_never_over_quota_and_always_at_rest(seed):
 
 
 @MANY
+@given(SEEDS, st.sampled_from((0, 3_000_000)))
+@example(792, 0)
+@example(849, 3_000_000)
+def test_never_over_quota_while_victims_have_yet_to_leave(seed, patience):
+    """Gangs come and end while victims take their time; some preemptors wait for theirs to end by themselves."""
+    chance, world, queues = random_world(seed, patience=patience)
+    number = 0
+    for _ in range(8):
+        for _ in range(chance.randint(1, 6)):
+            world.tell(random_gang(chance, number, queues))
+            number += 1
+        world.plan()
+        assert_within_quota(world.kueue)
+        told = [one.gang.rpartition("/")[2] for one in world.leaving]
+        if told and chance.random() < 0.5:
+            world.let_go(chance.choice(told))
+        running = sorted(world.running() - {*told})
+        world.finish(*chance.sample(running, min(len(running), chance.randint(0, 2))))
+
+
+@MANY
 @given(SEEDS)
 def test_no_gang_is_evicted_twice_by_the_same_gang_without_outside_change(seed):
     chance, world, queues = random_world(seed)

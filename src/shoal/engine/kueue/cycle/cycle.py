@@ -386,7 +386,7 @@ class QueueCycle:
         if overlaps and not recomputes:
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        if not entry.waits_on and not self._still_fits(entry):
+        if not entry.waits_on and not (self._still_fits(entry) and self._may_start_now(entry)):
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
         if entry.outcome is Outcome.PREEMPT:
@@ -443,6 +443,22 @@ class QueueCycle:
         """Are its quota and its places free, once all victims have left?"""
         with self.taken.gone(entry.record.node, entry.victims):
             return entry.record.node.fits(entry.usage), self.state.topologies.fits(entry.uses)
+
+    def _may_start_now(self, entry: Entry) -> bool:
+        """Does it fit beside the victims of others, who hold their quota yet? What their preemptors will have is no
+        matter: those wait."""
+        if not self.taken or entry.outcome is not Outcome.FIT or not self.rules.starts_on_free_quota:
+            return True
+        root = entry.record.node.root()
+        waiting = [one for one in self.borrowed_room if one[0].root() is root or one[2]]
+        for node, usage, uses in waiting:
+            node.remove(usage)
+            self.state.topologies.use(uses, -1)
+        fits = entry.record.node.fits(entry.usage) and self.state.topologies.fits(entry.uses)
+        for node, usage, uses in waiting:
+            node.add(usage)
+            self.state.topologies.use(uses)
+        return fits
 
     def _waited_for(self, entry: Entry) -> Usage:
         """What a gang without candidates may keep others from taking while it waits."""
