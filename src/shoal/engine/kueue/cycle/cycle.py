@@ -17,6 +17,7 @@ from shoal.engine.kueue.cycle.order import classical_order, fair_order
 from shoal.engine.kueue.cycle.placing import PlacingStep, place_need, placing_step
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.cycle.second_pass import SecondPass
+from shoal.engine.kueue.cycle.set_aside import SetAside
 from shoal.engine.kueue.cycle.state import FreedQuota, QueueState
 from shoal.engine.kueue.decisions import (
     WAITING_FOR_CLUSTERS,
@@ -37,12 +38,9 @@ from shoal.engine.kueue.flavors.shrink import least_reduction
 from shoal.engine.kueue.index.reach import Reach
 from shoal.engine.kueue.index.waits_for import WaitsFor
 from shoal.engine.kueue.preemption.candidates import Victim
-from shoal.engine.kueue.preemption.claims import ComingQuota
 from shoal.engine.kueue.preemption.preempt import Preemptor
 from shoal.engine.kueue.preemption.taken import TakenVictims
-from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.kueue.rules import Rules
-from shoal.engine.kueue.topology.ledger import Uses
 from shoal.engine.model import PodSetAssignment
 
 STAY_FIRST = (back.AFTER_NOMINATION, back.NO_CANDIDATES)
@@ -60,14 +58,9 @@ class QueueCycle:
         self.taken = TakenVictims()
         """Victims chosen so far in this cycle."""
         self.preemptor = Preemptor(state.records, state.settings, self.taken, state.spared_by, state.claimed)
-        self.borrowed_room: list[tuple[QuotaTreeNode, Usage, Uses]] = []
-        """Usage that counts only until the end of this cycle."""
+        self.aside = SetAside(state)
         self.reach = Reach(state.records, state.settings)
         """What gangs could get before any is served, beside what is kept for others."""
-        self.kept: dict[str, tuple[FreedQuota, Usage]] = {}
-        """By UID of a preemptor: what is kept for it, in the trees until it is served."""
-        self._enough_in: dict[QuotaTreeNode, frozenset[str]] = {}
-        """By tree: UIDs of preemptors that only have to wait for their victims."""
         self.reserved: list[Reserve] = []
         self.evicted: list[Evict] = []
         self.shed: list[Shed] = []
@@ -80,22 +73,16 @@ class QueueCycle:
     def run(self, heads: list[QueueMember]) -> tuple[QueueDecisions, list[Entry]]:
         again = SecondPass(self.state)
         again.run()
-        self.kept = kept = self._keep_room(heads)
+        self.aside.keep(heads)
         self.puts_off = self.rules.hides_overtaken
         entries = [self._nominate(member) for member in heads]
         self.state.topologies.mark()
         judged: list[Entry] = [entry for entry in entries if entry.assignment is None]
         for entry in self._ordered([entry for entry in entries if entry.assignment is not None]):
-            own = kept.pop(entry.member.uid, None)
-            if own is not None:
-                self._let_go(*own)
+            self.aside.let_go(entry.member.uid)
             self._serve(entry)
             judged.append(entry)
-        for each in kept.values():
-            self._let_go(*each)
-        for node, usage, uses in self.borrowed_room:
-            node.remove(usage)
-            self.state.topologies.use(uses, -1)
+        self.aside.end()
         self.state.topologies.unmark()
         again.end()
         hidden = self.rules.hides_overtaken
@@ -113,32 +100,12 @@ class QueueCycle:
 
     def trial(self, member: QueueMember) -> Entry:
         """What would be found for this gang alone; the trees are as before afterwards."""
-        self.kept = kept = self._keep_room([member])
+        self.aside.keep([member])
         entry = self._nominate(member)
-        for each in kept.values():
-            self._let_go(*each)
+        self.aside.end()
         return entry
 
     # Judging.
-
-    def _keep_room(self, heads: list[QueueMember]) -> dict[str, tuple[FreedQuota, Usage]]:
-        """Put the room kept for preemptors into the trees the heads belong to, so that no other gang takes it."""
-        if not self.state.rooms:
-            return {}
-        kept = {}
-        for root in {self.state.records[member.queue].node.root(): None for member in heads}:
-            for uid, room in self.state.rooms_in(root).items():
-                kept[uid] = (room, self.state.kept(room))
-                self._keep(*kept[uid])
-        return kept
-
-    def _keep(self, room: FreedQuota, usage: Usage) -> None:
-        room.node.add(usage)
-        self.state.topologies.use(room.uses)
-
-    def _let_go(self, room: FreedQuota, usage: Usage) -> None:
-        room.node.remove(usage)
-        self.state.topologies.use(room.uses, -1)
 
     def _nominate(self, member: QueueMember) -> Entry:
         """Find an assignment, and victims if it needs them; or say why the gang cannot even be considered."""
@@ -156,10 +123,9 @@ class QueueCycle:
         elif (room := self.state.rooms.get(member.uid)) is None:
             self._assign(entry)
         else:
-            self._let_go(*self.kept[member.uid])
-            if not self._move_in(entry, room):
-                self._assign(entry)
-            self._keep(*self.kept[member.uid])
+            with self.aside.without(member.uid):
+                if not self._move_in(entry, room):
+                    self._assign(entry)
         return entry
 
     def _move_in(self, entry: Entry, room: FreedQuota) -> bool:
@@ -175,7 +141,7 @@ class QueueCycle:
         patient = entry.record.has_one_flavor and self.state.is_still_patient(entry.member.uid)
         leaving = self.state.still_leaving(room, patient=patient)
         if patient and not room.uses:
-            enough = entry.waits_on = self._has_enough_to_come(entry.member.uid, room.node.root())
+            enough = entry.waits_on = self.aside.has_enough_to_come(entry.member.uid, room.node.root())
         else:
             for victim in leaving:
                 victim.leave()
@@ -186,30 +152,6 @@ class QueueCycle:
             entry.assignment, entry.victims = room.assignment, leaving
             entry.hold(room.assignment.message, WAITING_FOR_QUOTA, back.NO_FIT)
         return enough
-
-    def _has_enough_to_come(self, uid: str, root: QuotaTreeNode) -> bool:
-        """Does this preemptor fit once all victims have left that are waited for, beside what comes for others? As of
-        the beginning of this cycle; all of a tree are judged in one go."""
-        known = self._enough_in.get(root)
-        if known is None:
-            self._keep(*self.kept[uid])  # let go of a moment ago
-            rooms, coming = self.state.rooms_in(root), ComingQuota()
-            for other, room in rooms.items():
-                coming.comes(room.node, _less(room.usage, self.kept[other][1]))
-                for victim in self.state.still_leaving(room, patient=True):
-                    coming.leaves(victim.record.node, victim.member.usage)
-            with coming.there():
-                known = frozenset(other for other, room in rooms.items() if self._fits_beside(room))
-            self._enough_in[root] = known
-            self._let_go(*self.kept[uid])
-        return uid in known
-
-    def _fits_beside(self, room: FreedQuota) -> bool:
-        """Does a preemptor fit whose room is in the tree?"""
-        room.node.remove(room.usage)
-        fits = room.node.fits(room.usage)
-        room.node.add(room.usage)
-        return fits
 
     def _assign(self, entry: Entry, nominated: list[dict[str, str]] | None = None) -> None:
         member, record = entry.member, entry.record
@@ -377,7 +319,7 @@ class QueueCycle:
         if entry.outcome is Outcome.PREEMPT and not entry.victims:
             entry.back = back.NO_CANDIDATES
             if entry.record.fact.preemption.reclaim_within_cohort != "Any" and self._stays_first(entry):
-                self._until_end(entry.record.node, self._waited_for(entry), entry.uses)
+                self.aside.until_end(entry.record.node, self._waited_for(entry), entry.uses)
             return
         if entry.outcome is Outcome.PREEMPT and entry.member.terms.gated:
             entry.member.forget()
@@ -419,7 +361,7 @@ class QueueCycle:
             " but will fit after these preemptions complete"
         )
         entry.hold(message, WAITING_FOR_PREEMPTED, back.PENDING_PREEMPTION)
-        self._until_end(entry.record.node, entry.usage, entry.uses)
+        self.aside.until_end(entry.record.node, entry.usage, entry.uses)
         return True
 
     def _nominated(self, entry: Entry) -> list[dict[str, str]]:
@@ -449,16 +391,9 @@ class QueueCycle:
         matter: those wait."""
         if not self.taken or entry.outcome is not Outcome.FIT or not self.rules.starts_on_free_quota:
             return True
-        root = entry.record.node.root()
-        waiting = [one for one in self.borrowed_room if one[0].root() is root or one[2]]
-        for node, usage, uses in waiting:
-            node.remove(usage)
-            self.state.topologies.use(uses, -1)
-        fits = entry.record.node.fits(entry.usage) and self.state.topologies.fits(entry.uses)
-        for node, usage, uses in waiting:
-            node.add(usage)
-            self.state.topologies.use(uses)
-        return fits
+        node = entry.record.node
+        with self.aside.without_those_that_wait(node.root()):
+            return node.fits(entry.usage) and self.state.topologies.fits(entry.uses)
 
     def _waited_for(self, entry: Entry) -> Usage:
         """What a gang without candidates may keep others from taking while it waits."""
@@ -473,12 +408,6 @@ class QueueCycle:
                 waited[at] = max(0, min(amount, room))
         return waited
 
-    def _until_end(self, node: QuotaTreeNode, usage: Usage, uses: Uses) -> None:
-        usage = {at: amount for at, amount in usage.items() if amount > 0}
-        node.add(usage)
-        self.state.topologies.use(uses)
-        self.borrowed_room.append((node, usage, uses))
-
     def _skip(self, entry: Entry, message: str) -> None:
         """Earlier entries were faster. It is looked at again in the next cycle; before that there is nothing to tell,
         though Kueue does."""
@@ -490,7 +419,7 @@ class QueueCycle:
     def _preempt(self, entry: Entry) -> None:
         member = entry.member
         member.forget()  # once victims leave, every flavor deserves another look
-        self._until_end(entry.record.node, entry.usage, entry.uses)
+        self.aside.until_end(entry.record.node, entry.usage, entry.uses)
         if self.state.is_patient(entry):
             self.taken.add(entry.victims)
             entry.back = back.PENDING_PREEMPTION
@@ -534,7 +463,7 @@ class QueueCycle:
                 continue
             state.surplus.leaving.add(uid)
             self.shed.append(Shed(pod=uid, preemptor=entry.member.key, preemptor_uid=entry.member.uid))
-        self._until_end(entry.record.node, entry.usage, entry.uses)
+        self.aside.until_end(entry.record.node, entry.usage, entry.uses)
         entry.preempting = 1
         message = "Waits for pods that elastic jobs have beyond their admission to leave its quota"
         if state.surplus.fillers:
@@ -595,11 +524,6 @@ class QueueCycle:
             shortfalls=shortfalls_of(entry.assignment, entry.record.name) if entry.assignment is not None else (),
             preempting=entry.preempting,
         )
-
-
-def _less(usage: Usage, kept: Usage) -> Usage:
-    """What of it victims hold yet."""
-    return {at: amount - kept.get(at, 0) for at, amount in usage.items()}
 
 
 def _grown(part: PodSetAssignment, there: PodSetAssignment | None) -> PodSetAssignment:
