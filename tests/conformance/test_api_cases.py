@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,15 +11,16 @@ import pytest
 from shoal.api import strict
 from shoal.api.meta import Json
 from tests.conformance.kueue_api import convert_differences, webhook_differences
+from tests.conformance.recorded import Recorded
 
-CASES = Path(os.environ.get("SHOAL_CASES", Path(__file__).parents[3] / "shared" / "cases")) / "kueue.json"
+CASES = Recorded("kueue.json")
 
-pytestmark = pytest.mark.skipif(not CASES.is_file(), reason=f"no recorded cases at {CASES} (set SHOAL_CASES)")
+pytestmark = CASES.needed
 
 
 @lru_cache(maxsize=1)
 def cases() -> list[Json]:
-    found: list[Json] = msgspec.json.decode(CASES.read_bytes())["cases"] if CASES.is_file() else []
+    found: list[Json] = msgspec.json.decode(CASES.path.read_bytes())["cases"] if CASES.is_there else []
     return found
 
 

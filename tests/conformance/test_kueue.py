@@ -1,22 +1,19 @@
-"""Our own queueing cases, always; the neutral public set as well, where it is there.
-
-The public set is looked for in the folder that SHOAL_CASES names, else beside the repository.
-"""
+"""Our own queueing cases, always; the neutral public set as well, where SHOAL_CASES names a folder with it."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance import kueue_runner, run
+from tests.conformance.recorded import Recorded
 
 HERE = Path(__file__).resolve().parent
 OWN = sorted(HERE.glob("cases/kueue-*.json"))
-PUBLIC = Path(os.environ.get("SHOAL_CASES") or HERE.parents[2] / "shared" / "cases") / "kueue.json"
+PUBLIC = Recorded("kueue.json")
 
 
 def cases(path: Path) -> list[Any]:
@@ -33,9 +30,9 @@ def test_every_kind_of_decision_has_cases_of_our_own():
     assert kinds == set(kueue_runner.JUDGES)
 
 
-@pytest.mark.skipif(not PUBLIC.exists(), reason=f"no public cases at {PUBLIC}; set SHOAL_CASES to their folder")
+@PUBLIC.needed
 def test_public_cases():
-    results = kueue_runner.run(PUBLIC)
+    results = kueue_runner.run(PUBLIC.path)
     assert {kind: result["failed_ids"] for kind, result in results.items() if result["failed"]} == {}
 
 
