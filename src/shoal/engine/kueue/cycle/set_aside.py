@@ -34,9 +34,10 @@ class SetAside:
         if not state.rooms:
             return
         for root in {state.records[member.queue].node.root(): None for member in heads}:
-            for uid, room in state.rooms_in(root).items():
-                self._rooms[uid] = (room, state.kept(room))
-                self._put(*self._rooms[uid])
+            kept = state.kept_in(root)
+            self._rooms |= kept
+            for each in kept.values():
+                self._put(*each)
 
     def let_go(self, uid: str) -> None:
         """It is served now."""

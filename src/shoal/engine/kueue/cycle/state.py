@@ -76,6 +76,7 @@ class QueueState:
         self.is_restless = False
         """Does the plan under way go round and round? Then rooms are kept whole."""
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
+        self._kept_in: dict[QuotaTreeNode, tuple[tuple[int, bool], dict[str, tuple[FreedQuota, Usage]]]] = {}
         self._claims = VictimClaims()
         """Victims of rooms, where preemptors wait for them before they evict."""
         self.awaited: dict[str, set[str]] = {}
@@ -225,7 +226,9 @@ class QueueState:
                 self.forest.bump(room.node)
 
     def _put_room(self, uid: str, room: FreedQuota) -> None:
-        self.rooms[uid] = self._rooms_in.setdefault(room.node.root(), {})[uid] = room
+        root = room.node.root()
+        self.rooms[uid] = self._rooms_in.setdefault(root, {})[uid] = room
+        self._kept_in.pop(root, None)
 
     def give_up_room(self, uid: str) -> None:
         """The preemptor is gone, has quota by now, or does not fit any more even so. What was kept is free for others,
@@ -242,23 +245,32 @@ class QueueState:
 
     def rooms_kept(self, root: QuotaTreeNode) -> AbstractContextManager[None]:
         """The tree with the room in it that is kept for preemptors: others have no chance there."""
-        rooms = self._rooms_in.get(root)
-        return self._with_rooms(rooms.values()) if rooms else NOTHING_KEPT
+        return self._with_rooms(root) if root in self._rooms_in else NOTHING_KEPT
 
     @contextmanager
-    def _with_rooms(self, found: Iterable[FreedQuota]) -> Iterator[None]:
-        rooms = [(room, self.kept(room)) for room in found]
-        for room, usage in rooms:
+    def _with_rooms(self, root: QuotaTreeNode) -> Iterator[None]:
+        rooms = self.kept_in(root)
+        for room, usage in rooms.values():
             room.node.add(usage)
             self.topologies.use(room.uses)
         yield
-        for room, usage in rooms:
+        for room, usage in rooms.values():
             room.node.remove(usage)
             self.topologies.use(room.uses, -1)
 
-    def kept(self, room: FreedQuota) -> Usage:
-        """What of a room is to be kept from others. While victims are waited for, not what they hold yet: no gang can
-        take that, and others of the cohort need not stand still for it; unless a plan does not come to rest so."""
+    def kept_in(self, root: QuotaTreeNode) -> dict[str, tuple[FreedQuota, Usage]]:
+        """By UID of the preemptor: the rooms in one tree, each with what of it is to be kept from others. Worked out
+        once for as long as the tree and its rooms stay as they are."""
+        mark = (root.generation, self.is_restless)
+        known = self._kept_in.get(root)
+        if known is None or known[0] != mark:
+            rooms = self._rooms_in.get(root, NO_ROOMS)
+            known = self._kept_in[root] = (mark, {uid: (room, self._kept(room)) for uid, room in rooms.items()})
+        return known[1]
+
+    def _kept(self, room: FreedQuota) -> Usage:
+        """While victims are waited for, not what they hold yet: no gang can take that, and others of the cohort need
+        not stand still for it; unless a plan does not come to rest so."""
         if not self.settings.patience or self.is_restless or not room.victims:
             return room.usage
         usage = dict(room.usage)
@@ -273,10 +285,12 @@ class QueueState:
     def _drop_room(self, uid: str) -> FreedQuota | None:
         room = self.rooms.pop(uid, None)
         if room is not None:
-            siblings = self._rooms_in[room.node.root()]
+            root = room.node.root()
+            siblings = self._rooms_in[root]
             del siblings[uid]
             if not siblings:
-                del self._rooms_in[room.node.root()]
+                del self._rooms_in[root]
+            self._kept_in.pop(root, None)
             self._claims.drop(uid, [victim for _, victim, _ in room.victims])
         return room
 
@@ -310,6 +324,7 @@ class QueueState:
             self.forest.bump(root)  # what could be reached there was worked out beside what was kept
         self.rooms.clear()
         self._rooms_in.clear()
+        self._kept_in.clear()
         self._claims.clear()
         self.outside_change()
 

@@ -121,12 +121,17 @@ class IndexedHeads:
         self._stalled[record.name] = record.node.root().generation
 
     def rest(self, records: Iterable[QueueRecord]) -> None:
+        trees: dict[QuotaTreeNode, list[QueueRecord]] = {}
         for record in records:
             self.pause(record)
-            survey = self._survey(record)
-            if survey is not None and not record.waiting.strict:
-                with self._state.rooms_kept(record.node.root()):
-                    record.waiting.sweep(survey)
+            if not record.waiting.strict:
+                trees.setdefault(record.node.root(), []).append(record)
+        for root, found in trees.items():
+            with self._state.rooms_kept(root):
+                for record in found:
+                    survey = self._survey(record)
+                    if survey is not None:
+                        record.waiting.sweep(survey)
 
     def _call_evictors(self) -> None:
         """Gangs that are inadmissible for want of victims may try again where new ones hold quota."""
