@@ -39,8 +39,8 @@ def test_admission(case: Json) -> None:
 
 
 def published() -> list[Any]:
-    path = CASES.with_name("kuberay.json")
-    found = msgspec.json.decode(path.read_bytes())["cases"] if path.is_file() else []
+    samples = Recorded("kuberay.json")
+    found = msgspec.json.decode(samples.path.read_bytes())["cases"] if samples.is_there else []
     return [
         pytest.param(case["given"], id=case["id"])
         for case in found
