@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from tests.patience import PATIENCE
 from tests.resting import hold_remote
 
 READY_SECONDS = 300.0
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what runs in its background so
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that a test starts ignore Ctrl-C, too
 
 
 class Whole:
