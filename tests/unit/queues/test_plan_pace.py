@@ -28,12 +28,24 @@ def test_few_gangs_never_wait_for_a_pause() -> None:
     assert plans_in(1.0, crowd=10) == 1000
 
 
-def test_a_crowd_is_planned_for_at_most_fifty_times_a_second() -> None:
-    assert 40 < plans_in(1.0, crowd=500) < 50
+def test_plans_for_a_crowd_take_a_seventh_of_the_time_at_most() -> None:
+    assert 130 < plans_in(1.0, crowd=500) < 150
+
+
+def test_short_plans_for_a_crowd_are_five_milliseconds_apart() -> None:
+    assert 180 < plans_in(1.0, crowd=500, each=0.0001) < 200
 
 
 def test_where_very_many_wait_and_changes_do_not_stop_plans_are_thirty_milliseconds_apart() -> None:
     assert 310 < plans_in(10.0, crowd=GREAT_CROWD + 1) < 350
+
+
+def test_where_very_many_wait_changes_need_not_come_during_the_short_pause_to_be_gathered() -> None:
+    assert 310 < plans_in(10.0, crowd=GREAT_CROWD + 1, each=0.0001, between=0.01) < 350
+
+
+def test_where_very_many_wait_and_changes_come_seldom_each_has_its_plan() -> None:
+    assert 240 < plans_in(10.0, crowd=GREAT_CROWD + 1, between=0.04) < 250
 
 
 def test_where_very_many_wait_a_plan_takes_a_ninth_of_the_time_at_most() -> None:

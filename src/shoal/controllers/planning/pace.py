@@ -9,14 +9,15 @@ how many there are, and of how many a decision is on its way to the API server.
 from __future__ import annotations
 
 CROWD = 100
-PAUSE = 0.02
+PAUSE = 0.005
 """Seconds between two plans where there are more gangs than that."""
-GREAT_CROWD = 1_000
+GREAT_CROWD = 2_000
 GREAT_PAUSE = 0.03
 """The same where very many wait and changes do not stop coming: most of a plan's cost does not depend on how much it
 decides. Quota that a large gang gave back lies idle until the next plan, so it is no longer than it has to be."""
 STEADY = 10
-"""So many plans one after the other had to wait for the pause: changes do not stop coming."""
+"""So many plans one after the other were asked for within `GREAT_PAUSE` of the last, or had to wait: changes do not
+stop coming."""
 STOCK = 100
 """While so many decisions are yet to be stored, what another plan decides would be stored after them."""
 BACKLOG_PAUSE = 0.5
@@ -43,6 +44,7 @@ not held up by that."""
 class PlanPace:
     def __init__(self) -> None:
         self._next = 0.0
+        self._rested = 0.0
         self._next_with_stock = 0.0
         self._hurried = 0
         self._stored = 0
@@ -50,7 +52,7 @@ class PlanPace:
     def left(self, now: float, crowd: int) -> float:
         """Seconds until the next plan may begin; asked once for each plan."""
         left = self._next - now
-        self._hurried = self._hurried + 1 if left > 0 else 0
+        self._hurried = self._hurried + 1 if now < self._rested else 0
         return left if left > 0 and crowd > CROWD else 0.0
 
     def left_with_stock(self, now: float, crowd: int) -> float:
@@ -74,4 +76,5 @@ class PlanPace:
         else:
             pause = max(PAUSE, min(LONGEST, SHARE * took))
         self._next = ended + pause
+        self._rested = ended + max(pause, GREAT_PAUSE)
         self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, LENGTHY_SHARE * took))
