@@ -15,7 +15,7 @@
 The runner creates and ends the Workloads; the subject only decides. Prints the wall time, per class the mean and the
 longest wait until admission, evictions and what stayed unfinished, the subject's cpu time and memory, and what it asked
 of the API server by verb and resource; with --json one line for each subject. Exits with 1 when anything stayed
-unfinished after --limit seconds. Records stay in --folder, if given.
+unfinished after --limit seconds; the records and logs of such a run stay. They stay in --folder, if given, of any run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -61,21 +62,26 @@ def main() -> int:
         return 0
     good = True
     for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
-        with tempfile.TemporaryDirectory(prefix="kueue-runner-") as scratch:
-            folder = (asked.folder or Path(scratch)) / str(row).replace(" ", "-")
-            outcome = one_run(row, asked, folder)
-            if asked.watched:
-                record = quota_watch.read(folder / kueue_runner.QUOTA)
-                counted = f"{record.started} started, {record.finished} finished"
-                excess = "".join(f"; {one}" for one in record.excess[:3])
-                print(f"{row}, by a watch: {counted}, the quota exceeded {len(record.excess)} times{excess}")
-                good = good and not record.excess
+        scratch = Path(tempfile.mkdtemp(prefix="kueue-runner-"))
+        folder = (asked.folder or scratch) / str(row).replace(" ", "-")
+        outcome = one_run(row, asked, folder)
+        is_whole = outcome.ended and not outcome.unfinished
+        if asked.watched:
+            record = quota_watch.read(folder / kueue_runner.QUOTA)
+            counted = f"{record.started} started, {record.finished} finished"
+            excess = "".join(f"; {one}" for one in record.excess[:3])
+            print(f"{row}, by a watch: {counted}, the quota exceeded {len(record.excess)} times{excess}")
+            is_whole = is_whole and not record.excess
         if asked.json:
             told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
             print(json.dumps(told), flush=True)
         else:
             show(str(row), outcome)
-        good = good and outcome.ended and not outcome.unfinished
+        if is_whole or asked.folder:
+            shutil.rmtree(scratch)
+        else:
+            print(f"  not whole: the records and what each program said stay in {folder}", file=sys.stderr)
+        good = good and is_whole
     return 0 if good else 1
 
 

@@ -29,7 +29,7 @@ GREAT_SHARE = 8
 GREAT_LONGEST = 2.0
 """The same where very many wait and changes do not stop coming."""
 LENGTHY = 0.01
-LENGTHY_SHARE = 20
+LENGTHY_SHARE = 40
 """The same for plans that take that many seconds: a plan of a thousand queues takes as long for one change as for
 fifty."""
 BACKLOG_LONGEST = 5.0
