@@ -62,8 +62,8 @@ def main() -> int:
         return 0
     good = True
     for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
-        scratch = Path(tempfile.mkdtemp(prefix="kueue-runner-"))
-        folder = (asked.folder or scratch) / str(row).replace(" ", "-")
+        records = asked.folder or Path(tempfile.mkdtemp(prefix="kueue-runner-"))
+        folder = records / str(row).replace(" ", "-")
         outcome = one_run(row, asked, folder)
         is_whole = outcome.ended and not outcome.unfinished
         if asked.watched:
@@ -77,10 +77,10 @@ def main() -> int:
             print(json.dumps(told), flush=True)
         else:
             show(str(row), outcome)
-        if is_whole or asked.folder:
-            shutil.rmtree(scratch)
-        else:
+        if not is_whole:
             print(f"  not whole: the records and what each program said stay in {folder}", file=sys.stderr)
+        elif not asked.folder:
+            shutil.rmtree(records)
         good = good and is_whole
     return 0 if good else 1
 
