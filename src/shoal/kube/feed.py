@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,6 +36,7 @@ from shoal.kube.errors import (
 )
 from shoal.kube.revisions import RevisionMark, newer, read_mark
 from shoal.kube.schemas import missing_fields
+from shoal.kube.second_ask import ended, first_answer
 from shoal.kube.trouble import Trouble, describe
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,12 @@ class FeedSettings(msgspec.Struct, frozen=True):
     """For a page of a list, after one that took too long: an API server works on a request for a minute at most. To
     give up before it does, again and again, only makes one that is busy busier, and a controller that starts then
     never begins. The first time a connection may as well be dead."""
+    second_ask: float = 8.0
+    """After so long without an answer a page is asked for a second time, beside the first: that request may be lost."""
     silence_limit: float = 3.0
     """For the initial events of a streaming list: a server that does not know them sends no end mark."""
+    stream_limit: float = 60.0
+    """For all initial events: where changes keep coming, a stream without an end mark is never silent."""
     streaming_lists: bool = True
     quiet: bool = False
     """Troubles are the caller's to tell: a right that a visitor lacks is nothing for our log."""
@@ -201,9 +206,9 @@ class Feed:
 
     async def _page(self, *, limit: int, continue_: str = "", metadata_only: bool = False) -> RawList:
         """No resourceVersion is asked for, so that the answer is never older than the request."""
-        usual, asked_at = self._client.timeout, self._clock.monotonic()
-        try:
-            page = await self._client.list_raw(
+
+        def ask(timeout: float) -> Coroutine[Any, Any, RawList]:
+            return self._client.list_raw(
                 self.kind,
                 self._namespace,
                 label_selector=self._labels,
@@ -211,13 +216,25 @@ class Feed:
                 limit=limit,
                 continue_=continue_,
                 metadata_only=metadata_only,
-                timeout=max(usual, self._settings.page_limit) if self._late else None,
+                timeout=timeout,
+            )
+
+        usual, asked_at = self._client.timeout, self._clock.monotonic()
+        limit_seconds = max(usual, self._settings.page_limit) if self._late else usual
+        try:
+            page = await first_answer(
+                ask, limit_seconds, after=self._settings.second_ask, clock=self._clock, told=self._told_late
             )
         except (Unknown, Unsent):
             self._late = self._clock.monotonic() - asked_at >= usual
             raise
         self._late = False
         return page
+
+    def _told_late(self) -> None:
+        said = logging.DEBUG if self._settings.quiet else logging.WARNING
+        seconds = self._settings.second_ask
+        log.log(said, "%s: no answer to a list for %.0f s; asking a second time", self.kind.resource, seconds)
 
     def _is_restored(self, revision: str, seen: str) -> bool:
         """A list older than what we had `seen` before we asked is not believed at once; when it stays so, a backup was
@@ -253,7 +270,7 @@ class Feed:
         self._loaded = False
         follow = asyncio.ensure_future(self._watch(initial=True))
         try:
-            if await self._is_silent(follow):
+            if await self._has_no_end(follow):
                 self._streaming = False
             else:
                 await asyncio.wait({follow})  # not itself: our cancellation must not become the error it ends with
@@ -263,19 +280,21 @@ class Feed:
                 raise
             self._streaming = False
         finally:
-            await _ended(follow)
+            await ended(follow)
         if not self._loaded:
             log.debug("%s: the list was not streamed to its end; listing by pages", self.kind.resource)
             await self.load()
 
-    async def _is_silent(self, follow: asyncio.Future[None]) -> bool:
-        """Wait for the end of the initial events or of the watch; True when nothing comes any more instead."""
+    async def _has_no_end(self, follow: asyncio.Future[None]) -> bool:
+        """Wait for the end of the initial events or of the watch; True when that does not come."""
+        until = self._clock.monotonic() + self._settings.stream_limit
         while not self._loaded and not follow.done():
             before = self.counts.events
             pause = asyncio.ensure_future(self._clock.sleep(self._settings.silence_limit))
             await asyncio.wait({follow, pause}, return_when=asyncio.FIRST_COMPLETED)
             pause.cancel()
-            if not follow.done() and not self._loaded and self.counts.events == before:
+            silent = self.counts.events == before or self._clock.monotonic() >= until
+            if silent and not follow.done() and not self._loaded:
                 return True
         return False
 
@@ -455,14 +474,6 @@ class Feed:
             log.log(logging.DEBUG if self._settings.quiet else logging.WARNING, "%s", trouble.message)
             if self._report is not None:
                 self._report(trouble)
-
-
-async def _ended(follow: asyncio.Future[None]) -> None:
-    """Cancel it and wait for its end, however it ends. Not by awaiting it: our own cancellation would look like its."""
-    follow.cancel()
-    await asyncio.wait({follow})
-    if not follow.cancelled():
-        follow.exception()
 
 
 def _means_no_streaming(error: BaseException) -> bool:

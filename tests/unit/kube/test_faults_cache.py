@@ -8,17 +8,20 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.api.kind import Key
 from shoal.api.kinds import CONFIG_MAP, POD
+from shoal.kube import feed
 from shoal.kube.backoff import Backoff
 from shoal.kube.cache import Cache, Change
 from shoal.kube.client import Client
 from shoal.kube.clock import VirtualClock
-from shoal.kube.errors import Unsent
-from shoal.kube.feed import Feed
+from shoal.kube.errors import Forbidden, Unknown, Unsent
+from shoal.kube.feed import Feed, FeedSettings
 from shoal.kube.runtime import Controller
+from shoal.kube.second_ask import first_answer
 from shoal.kube.transport import Request, Response, Stream
 from shoal.kube.writes import Writes
 from tests.embedded import Door, Embedded
@@ -528,5 +531,110 @@ async def test_f863_a_list_is_waited_for_as_long_as_a_server_works_on_it(
     cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
     start(cache.run())
     await clock.advance(120)
+    assert cache.synced.is_set()
+    assert_equal(cache, server)
+
+
+class Losing(Door):
+    """A server, or something on the way to it, that never answers the first so many lists, streamed or in pages."""
+
+    clock: VirtualClock
+    lost = 0
+
+    async def send(self, request: Request, *, timeout: float | None = None) -> Response:
+        if request.method == "GET" and "limit" in request.query and timeout is not None and self.lost:
+            self.lost -= 1
+            await self.clock.sleep(timeout)
+            raise Unknown("no answer in time")
+        return await super().send(request, timeout=timeout)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        if "sendInitialEvents" in request.query and self.lost:
+            self.lost -= 1
+            await self.clock.sleep(idle_timeout or 1e9)
+            raise Unknown("idle too long")
+        async with super().stream(request, idle_timeout=idle_timeout) as stream:
+            yield stream
+
+
+def _asks_once(patch: pytest.MonkeyPatch) -> None:
+    async def once(ask: Any, limit: float, **rest: Any) -> Any:
+        return await ask(limit)
+
+    patch.setattr(feed, "first_answer", once)
+
+
+@proven(without=_asks_once)
+@pytest.mark.parametrize(("lost", "seconds"), [(2, 11), (3, 41)])
+async def test_f874_lists_that_are_never_answered_do_not_keep_a_controller_from_starting(
+    server: Embedded, client: Client, clock: VirtualClock, start: Start, lost: int, seconds: float
+) -> None:
+    """F874: at the start the API server never answers the first list of a kind, nor the second. Holds: each is asked
+    for once more beside the first after some seconds, so that the controller begins; before, after minutes."""
+    await client.create(CONFIG_MAP, config_map("first"), "team")
+    transport = Losing(server)
+    transport.clock, transport.lost = clock, lost
+    cache: Cache[Any] = Cache(Client(transport), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    await clock.advance(seconds + 1)
+    assert cache.synced.is_set()
+    assert_equal(cache, server)
+
+
+async def test_a_refusal_is_an_answer_and_the_second_request_ends_with_it(clock: VirtualClock) -> None:
+    ended: list[int] = []
+    told: list[float] = []
+
+    async def ask(limit: float) -> str:
+        turn = len(told)
+        try:
+            await clock.sleep(2 if turn else 1e9)
+        finally:
+            ended.append(turn)
+        raise Forbidden("no", {}, 403)
+
+    asked = asyncio.ensure_future(
+        first_answer(ask, 30, after=8, clock=clock, told=lambda: told.append(clock.monotonic()))
+    )
+    await clock.advance(11)
+    assert isinstance(asked.exception(), Forbidden)
+    assert (sorted(ended), told) == ([0, 1], [8])
+
+
+MATCH = "resourceVersionMatch"
+
+
+class Unknowing(Door):
+    """A server that passes over what it does not know: it sends all objects as they are, and never an end mark."""
+
+    @asynccontextmanager
+    async def stream(self, request: Request, *, idle_timeout: float | None = None) -> AsyncIterator[Stream]:
+        known = {name: value for name, value in request.query.items() if name not in ("sendInitialEvents", MATCH)}
+        plain = msgspec.structs.replace(request, query=known)
+        async with super().stream(plain, idle_timeout=idle_timeout) as stream:
+            yield stream
+
+
+def _waits_while_events_come(patch: pytest.MonkeyPatch) -> None:
+    whole = Feed.__init__
+
+    def patient(self: Feed, *given: Any, settings: FeedSettings, **named: Any) -> None:
+        whole(self, *given, settings=msgspec.structs.replace(settings, stream_limit=1e9), **named)
+
+    patch.setattr(Feed, "__init__", patient)
+
+
+@proven(without=_waits_while_events_come)
+async def test_f875_a_streamed_list_without_an_end_is_left_although_changes_keep_coming(
+    server: Embedded, client: Client, clock: VirtualClock, start: Start
+) -> None:
+    """F875: a server does not know streamed lists and sends no end mark, and objects of the kind keep changing. Holds:
+    after a minute a plain list takes its place; else the cache would never count as read, and nothing would start."""
+    cache: Cache[Any] = Cache(Client(Unknowing(server)), CONFIG_MAP, clock=clock)
+    start(cache.run())
+    for turn in range(70):
+        await client.create(CONFIG_MAP, config_map(f"number-{turn}"), "team")
+        await clock.advance(1)
     assert cache.synced.is_set()
     assert_equal(cache, server)
