@@ -67,6 +67,8 @@ EVENTS_PACE = 2.0
 PODS_PAUSE = 0.02
 FIRST_LOOK = 0.05
 """Seconds after which a new Workload that may go to another cluster is looked at even if no plan was made yet."""
+LOOKED_AT_ONCE = 500
+"""Workloads of a look now and then, between which other work has its turn."""
 CHOICE_PAUSE = 0.02
 """Seconds between a change in another cluster and the next look at gangs that could go there."""
 
@@ -251,7 +253,9 @@ class QueueController:
         for key in touched:
             gang = self._gangs.get(key)
             if gang is not None and self._is_given(gang):
-                self.queue.enqueue(Key(gang.namespace, gang.name), rank=gang.priority)  # thousands may wait for a write
+                address = Key(gang.namespace, gang.name)
+                self._unsettled.update(address, False)
+                self.queue.enqueue(address, rank=gang.priority)  # thousands may wait for a write
             elif gang is not None and self._telling.is_due(gang, now):
                 self._refresh(gang)
         for uid in self._incomplete.late(now):  # something has changed: one of them may have to go now
@@ -316,6 +320,7 @@ class QueueController:
                 if owner not in known:
                     self.planning.cluster.refresh_pods(owner)
             if self._has_nothing_due(workload):
+                self._unsettled.update(change.key, True)
                 self._settle(workload)
                 return
             if change.old is None and self._destinations is not None:
@@ -658,7 +663,9 @@ class QueueController:
         """Events wake workloads long before; this finds what they did not: admitted and not started, or undecided."""
         while True:
             await self.clock.sleep(self.settings.check_seconds)
-            for key in self._unsettled.next_look(self.caches.workloads):
+            for turn, key in enumerate(self._unsettled.next_look(self.caches.workloads)):
+                if turn % LOOKED_AT_ONCE == LOOKED_AT_ONCE - 1:
+                    await asyncio.sleep(0)
                 workload = self.caches.workloads.get(key)
                 if workload is not None and self._may_be_stuck(workload):
                     self.queue.set_aside(key)

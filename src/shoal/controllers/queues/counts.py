@@ -20,7 +20,7 @@ Usage = dict[tuple[str, str], int]
 Address = tuple[Kind, Key]
 
 
-class QueueShare(msgspec.Struct, frozen=True):
+class QueueShare(msgspec.Struct, frozen=True, gc=False):
     """What one gang adds to the counts of its queues."""
 
     local_queue: Key

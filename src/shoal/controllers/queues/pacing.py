@@ -24,7 +24,8 @@ EMPTY_PAUSE = 1.0
 LATELY = 30.0
 """Seconds beyond the pause between two publications, after which a queue that did not publish anything is not one of
 those that change all the time."""
-RECKON = 1.0
+RECKON, RECKON_EACH = 1.0, 0.01
+"""Seconds from one count of the queues that change all the time to the next, and so many more for each of them."""
 
 
 class StatusPace:
@@ -43,7 +44,7 @@ class StatusPace:
     def pause(self, address: Address, empty: bool) -> float:
         """Seconds until a queue whose numbers changed publishes them."""
         now = self._clock.monotonic()
-        if now - self._reckoned >= RECKON:
+        if now - self._reckoned >= RECKON + RECKON_EACH * len(self._last):
             self._last = {
                 one: last for one, last in self._last.items() if now - last < LATELY + LONGEST and self._is_there(one)
             }

@@ -1,7 +1,8 @@
-"""Workloads for which something may still be due, so that a look at them now and then costs no look at the finished.
+"""Workloads for which something may be due, so that a look at them now and then costs no look at all the others.
 
-Thousands of finished Workloads stay stored, and nothing happens to them any more. One look in ten is at all of them
-nevertheless: an event that was missed may have been the one that would have said so. Called by the queue controller.
+Thousands of finished Workloads stay stored, and nothing happens to them any more; thousands wait, and nothing is due
+before a plan decides about them. One look in ten is at all nevertheless: an event that was missed may have been the one
+that would have said so. Called by the queue controller.
 """
 
 from __future__ import annotations
