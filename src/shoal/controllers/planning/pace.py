@@ -26,7 +26,7 @@ SHARE = 6
 LONGEST = 0.25
 """The pause is so many times as long as the last plan took, up to this."""
 GREAT_SHARE = 8
-GREAT_LONGEST = 2.0
+GREAT_LONGEST = 4.0
 """The same where very many wait and changes do not stop coming."""
 LENGTHY = 0.01
 LENGTHY_SHARE = 40

@@ -30,9 +30,9 @@ RETRY_FIRST, RETRY_MOST = 1.0, 60.0
 PRUNE_EVERY = 3600.0
 PAUSE = 0.25
 """Seconds between two writes: what a busy queue sees meanwhile goes in one, and of a short gang only its last row."""
-MANY, LONG_PAUSE = 20, 2.0
+MANY, LONG_PAUSE = 20, 5.0
 """Looks in one write from which on the next write is so far away: readers never wait for it, they write themselves."""
-BATCH = 500
+BATCH = 2_000
 MOST_ALIKE = 10_000
 """Values that many gangs have in common, kept once; then it starts over."""
 ENDED = ("finished",)

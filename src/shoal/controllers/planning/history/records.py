@@ -20,7 +20,7 @@ SUCCEEDED, FAILED, REQUEUED, PREEMPTED, DELETED = "Succeeded", "Failed", "Requeu
 replace = msgspec.structs.replace
 
 
-class GangFacts(msgspec.Struct, frozen=True, kw_only=True):
+class GangFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a source tells of a gang beside the gang itself; named as people know it."""
 
     kind: str
@@ -39,7 +39,7 @@ class GangFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Address for notices that it names, or its queue."""
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look at a gang."""
 
     uid: str
@@ -58,7 +58,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """None: it is gone, and what was known last stays."""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One round of a gang. Moments are microseconds since the epoch, 0 for what has not come."""
 
     uid: str
