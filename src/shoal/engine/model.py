@@ -1,8 +1,8 @@
 """The nouns of every decision: facts that go in, plans that come out.
 
 Controllers, the simulator and the tests build facts and read plans; the rest of the engine only passes them on.
-Everything here is frozen data. Amounts are exact integers (cpu in milli, all else in units), moments are microseconds
-since the epoch.
+Everything here is frozen data, in which there is no cycle for a collector to find (`gc=False`). Amounts are exact
+integers (cpu in milli, all else in units), moments are microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ about to be. stopping: being taken back, holds its room until its pods are gone.
 not to be considered (a stopped queue, a deactivated gang)."""
 
 
-class Taint(msgspec.Struct, frozen=True):
+class Taint(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
-class Toleration(msgspec.Struct, frozen=True):
+class Toleration(msgspec.Struct, frozen=True, gc=False):
     """As in a pod spec. An empty key with `Exists` tolerates everything; an empty effect matches every effect."""
 
     key: str = ""
@@ -40,13 +40,13 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
-class HostPort(msgspec.Struct, frozen=True):
+class HostPort(msgspec.Struct, frozen=True, gc=False):
     port: int
     protocol: str = "TCP"
     address: str = "0.0.0.0"
 
 
-class PodSet(msgspec.Struct, frozen=True, kw_only=True):
+class PodSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Identical pods of one gang. `min_count` below `count` allows a partial start, where the dialect has one."""
 
     name: str
@@ -73,14 +73,14 @@ class PodSet(msgspec.Struct, frozen=True, kw_only=True):
         return self.requests if self.quota_requests is None else self.quota_requests
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Seat(msgspec.Struct, frozen=True, gc=False):
     """Where a gang sits in one quota tree. `order` is its place among those at the same node, oldest first."""
 
     node: str
     order: int = 0
 
 
-class DomainShare(msgspec.Struct, frozen=True):
+class DomainShare(msgspec.Struct, frozen=True, gc=False):
     """So many pods in one lowest domain of a topology: a node, or what no level tells apart."""
 
     values: tuple[str, ...]
@@ -88,7 +88,7 @@ class DomainShare(msgspec.Struct, frozen=True):
     count: int
 
 
-class TopologyPlacement(msgspec.Struct, frozen=True):
+class TopologyPlacement(msgspec.Struct, frozen=True, gc=False):
     """All pods of one pod set by lowest domain of a topology, ordered as their labels are."""
 
     levels: tuple[str, ...]
@@ -113,7 +113,7 @@ class TopologyPlacement(msgspec.Struct, frozen=True):
         return TopologyPlacement(self.levels, tuple(kept))
 
 
-class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
+class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one pod set was given: how many pods, on which flavors (Kueue), and how many on which node (fit)."""
 
     name: str
@@ -130,7 +130,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """`Pending`: its places are found once the nodes are there that an admission check brings; `Ready`: they were."""
 
 
-class Gang(msgspec.Struct, frozen=True, kw_only=True):
+class Gang(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One workload that starts whole or not at all. `key` is `Kind/namespace/name`."""
 
     key: str
@@ -183,7 +183,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """What only one dialect needs (Kueue: conditions, requeue state, checks); opaque to the rest of the engine."""
 
 
-class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
@@ -195,7 +195,7 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     """UID of the gang on whose behalf it was brought: while that gang is obtaining, the node is for no other."""
 
 
-class NodePool(msgspec.Struct, frozen=True, kw_only=True):
+class NodePool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nodes that can be had on request: what each would be like, and how many more than exist may come."""
 
     name: str
@@ -205,7 +205,7 @@ class NodePool(msgspec.Struct, frozen=True, kw_only=True):
     obtainable: int = 0
 
 
-class PodFact(msgspec.Struct, frozen=True, kw_only=True):
+class PodFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that exists. `gang` is the UID of the gang at the top of its owner chain, never a name."""
 
     uid: str
@@ -238,7 +238,7 @@ class PodFact(msgspec.Struct, frozen=True, kw_only=True):
         return self.phase in ("Succeeded", "Failed")
 
 
-class QuotaNode(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node of an MCAD quota tree. A resource absent from `quota` is zero, not unlimited."""
 
     name: str
@@ -247,7 +247,7 @@ class QuotaNode(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
 
 
-class QuotaSubtree(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaSubtree(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One QuotaSubtree object: nodes it adds to a tree below `parent` (empty or `nil`: as roots)."""
 
     key: str
@@ -256,7 +256,7 @@ class QuotaSubtree(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[QuotaNode, ...] = ()
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Labels of a namespace, for affinity terms that select namespaces and for queues that do."""
 
     name: str
@@ -291,7 +291,7 @@ ShortfallKind = Literal[
 ]  # fmt: skip
 
 
-class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
+class Shortfall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One thing that is missing. `place` names where: `nodes`, `tree/node` of a quota forest, a queue, a cohort."""
 
     kind: ShortfallKind
@@ -310,7 +310,7 @@ Measure = Literal["least", "enough"]
 """least: it would do, and nothing less of it would. enough: it would do; whether less would, was too costly to find."""
 
 
-class QuotaIncrease(msgspec.Struct, frozen=True):
+class QuotaIncrease(msgspec.Struct, frozen=True, gc=False):
     """An increase of one quota that would start the gang; at `nodes`, what one more node would have to offer."""
 
     place: str
@@ -318,7 +318,7 @@ class QuotaIncrease(msgspec.Struct, frozen=True):
     measure: Measure = "least"
 
 
-class NewNodes(msgspec.Struct, frozen=True, kw_only=True):
+class NewNodes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nodes that would start the gang: so many, each with these labels, no taints, and these amounts free."""
 
     count: int = 1
@@ -327,7 +327,7 @@ class NewNodes(msgspec.Struct, frozen=True, kw_only=True):
     measure: Measure = "least"
 
 
-class Together(msgspec.Struct, frozen=True, kw_only=True):
+class Together(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Several things that would start the gang, all of them done; none is enough alone."""
 
     quotas: tuple[QuotaIncrease, ...] = ()
@@ -341,7 +341,7 @@ WaitReason = Literal[
 """Why a gang waits, in one word that never changes its meaning. `starting`: nothing is in its way."""
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a gang waits, good enough to print. `plan` fills what is cheap; `Engine.explain` fills everything."""
 
     message: str
@@ -373,7 +373,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """False: so many gangs matter to it that what would help was not worked out."""
 
 
-class Admit(msgspec.Struct, frozen=True, kw_only=True):
+class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Start this gang. Store seats and assignment with it before the first object is created."""
 
     gang: str
@@ -382,7 +382,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     assignment: tuple[PodSetAssignment, ...] = ()
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Kueue: quota is reserved for this gang, on these flavors. Store it before its checks are asked."""
 
     gang: str
@@ -394,14 +394,14 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """It leaves when the front of its queue can start, until its own turn comes. Store that with it."""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Kueue: the turn of this gang, which was started by backfill, has come: it holds its quota as any other now."""
 
     gang: str
     uid: str
 
 
-class Preempt(msgspec.Struct, frozen=True, kw_only=True):
+class Preempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Take this gang back, to make room for another. Store `preemptor` with it as `stopping_for`."""
 
     gang: str
@@ -417,7 +417,7 @@ class Preempt(msgspec.Struct, frozen=True, kw_only=True):
     """Kueue: the reason of its `Preempted` condition."""
 
 
-class Obtain(msgspec.Struct, frozen=True, kw_only=True):
+class Obtain(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This gang would fit if these nodes came, all of them. Ask for them as one request, whole or not at all, and tell
     the gang with the same `obtaining` from then on; nothing is started before they are there."""
 
@@ -432,7 +432,7 @@ class Obtain(msgspec.Struct, frozen=True, kw_only=True):
 HoldReason = Literal["resources", "quota", "order", "preempting", "obtaining", "bad-fact"]
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
+class Hold(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This gang waits, and why."""
 
     gang: str
@@ -443,7 +443,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """Kueue: the reason of its `QuotaReserved` condition; empty for a gang that has quota and waits for room."""
 
 
-class Reseat(msgspec.Struct, frozen=True, kw_only=True):
+class Reseat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A running gang's seats moved (it was pushed up, or slid down). Store them; it goes on running."""
 
     gang: str
@@ -451,7 +451,7 @@ class Reseat(msgspec.Struct, frozen=True, kw_only=True):
     seats: dict[str, Seat]
 
 
-class Grow(msgspec.Struct, frozen=True, kw_only=True):
+class Grow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that comes on top of what its gang was admitted with: without shortfalls it may come and counts from now
     on, so open its gate; else it has to wait, and this is what quota lacks. Said again when that changes."""
 
@@ -463,7 +463,7 @@ class Grow(msgspec.Struct, frozen=True, kw_only=True):
     shortfalls: tuple[Shortfall, ...] = ()
 
 
-class Shrink(msgspec.Struct, frozen=True, kw_only=True):
+class Shrink(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that an elastic gang has beyond what it was admitted with has to leave: another gang needs what it takes.
     Any pod of its pod set does as well, where only quota is short (`node` is empty)."""
 
@@ -479,7 +479,7 @@ class Shrink(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The outcome of one cycle. `holds` lists the gangs judged in this cycle, not all that wait."""
 
     reservations: tuple[Reservation, ...] = ()

@@ -41,7 +41,7 @@ MOST_UNDECODABLE = 4096
 """Of a server whose objects are kept up to a limit."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """`old` is None for "added", `new` is None for "removed". A name taken by a new UID is removed, then added."""
 
     kind: Literal["added", "changed", "removed"]
@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
     new: Any
 
 
-class _Removal(msgspec.Struct, frozen=True):
+class _Removal(msgspec.Struct, frozen=True, gc=False):
     """`certain`: the server told us that this very object is gone. Otherwise a list only did not name it."""
 
     uid: str

@@ -31,7 +31,7 @@ STORED = {
 HOLDING = ("reserved", "admitted", "stopping")
 
 
-class OpenDecision(msgspec.Struct, frozen=True, kw_only=True):
+class OpenDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str
     id: str
     verb: str

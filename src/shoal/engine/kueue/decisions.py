@@ -37,7 +37,7 @@ _DUE_TO = {
 }
 
 
-class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+class Reserve(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Quota is reserved for this gang. Store it before anything else."""
 
     gang: str
@@ -50,7 +50,7 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     """In quota that the front of its queue waits for; see `Terms.backfilled`."""
 
 
-class Evict(msgspec.Struct, frozen=True, kw_only=True):
+class Evict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This gang has to leave, to make room for another; it holds its quota until its pods are gone."""
 
     gang: str
@@ -62,7 +62,7 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Displace(msgspec.Struct, frozen=True, kw_only=True):
+class Displace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This gang has to leave: a node failed under it, and its topology has no other place."""
 
     gang: str
@@ -72,7 +72,7 @@ class Displace(msgspec.Struct, frozen=True, kw_only=True):
     """Why no place was found."""
 
 
-class Shed(msgspec.Struct, frozen=True, kw_only=True):
+class Shed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that an elastic gang has beyond its admission has to leave, to make room for another gang."""
 
     pod: str
@@ -81,7 +81,7 @@ class Shed(msgspec.Struct, frozen=True, kw_only=True):
     preemptor_uid: str
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This gang was looked at and waits. `reason` and `message` are those of its `QuotaReserved` condition."""
 
     gang: str
@@ -94,7 +94,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """How many gangs it waits for to leave."""
 
 
-class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True):
+class QueueDecisions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reserved: tuple[Reserve, ...] = ()
     evicted: tuple[Evict, ...] = ()
     placed: tuple[Reserve, ...] = ()

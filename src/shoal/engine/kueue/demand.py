@@ -20,7 +20,7 @@ from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
 
 
-class Constraints(msgspec.Struct, frozen=True):
+class Constraints(msgspec.Struct, frozen=True, gc=False):
     """Where pods of one template may go, as far as flavors are concerned."""
 
     node_selector: dict[str, str]
@@ -33,7 +33,7 @@ NO_USAGE: Usage = {}
 """Of all that hold nothing; never to be changed."""
 
 
-class PodDemand(msgspec.Struct, frozen=True):
+class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """One pod set: how many pods still need quota, and what one of them asks for."""
 
     name: str

@@ -173,7 +173,7 @@ class TopologyFact(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...]
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class Terms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a gang's queue object says beyond the gang itself."""
 
     cluster_queue: str = ""
