@@ -7,6 +7,7 @@
     python bench/kueue_runner.py --subject kueue [--qps 1000]
     python bench/kueue_runner.py --subject greedy   the floor: a bare loop, one write a Workload (bench/greedy.py)
     python bench/kueue_runner.py --subject all      all: the floor, Shoal, Shoal and Kueue at 50, Kueue at 1,000
+    python bench/kueue_runner.py --subject all --times 3    in turns, and the means: machines are faster by the hour
     python bench/kueue_runner.py --watched          with a watch beside it that adds up quota
     python bench/kueue_runner.py --generator FILE   any other file of the runner's
     python bench/kueue_runner.py --pack FOLDER      programs and files for a machine without Go; on that machine:
@@ -28,6 +29,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from statistics import mean
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` imports when run as a script
 
@@ -49,6 +51,7 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help="1,000 queues and 50,000 Workloads")
     parser.add_argument("--generator", type=Path, help="a file for the runner's generator; default: Kueue's baseline")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which it is stopped")
+    parser.add_argument("--times", type=int, default=1, help="all of it so often, and the means of each row at the end")
     parser.add_argument("--folder", type=Path, help="keep the records and what everybody said here")
     parser.add_argument(
         "--watched", action="store_true", help="add up beside it what Workloads hold, at every revision"
@@ -61,27 +64,33 @@ def main() -> int:
         print(f"packed: XDG_CACHE_HOME={asked.pack} python bench/kueue_runner.py")
         return 0
     good = True
-    for row in ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),):
-        records = asked.folder or Path(tempfile.mkdtemp(prefix="kueue-runner-"))
-        folder = records / str(row).replace(" ", "-")
-        outcome = one_run(row, asked, folder)
-        is_whole = outcome.ended and not outcome.unfinished
-        if asked.watched:
-            record = quota_watch.read(folder / kueue_runner.QUOTA)
-            counted = f"{record.started} started, {record.finished} finished"
-            excess = "".join(f"; {one}" for one in record.excess[:3])
-            print(f"{row}, by a watch: {counted}, the quota exceeded {len(record.excess)} times{excess}")
-            is_whole = is_whole and not record.excess
-        if asked.json:
-            told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
-            print(json.dumps(told), flush=True)
-        else:
-            show(str(row), outcome)
-        if not is_whole:
-            print(f"  not whole: the records and what each program said stay in {folder}", file=sys.stderr)
-        elif not asked.folder:
-            shutil.rmtree(records)
-        good = good and is_whole
+    rows = ALL if asked.subject == "all" else (Row(asked.subject, asked.qps),)
+    outcomes: dict[Row, list[kueue_runner.Outcome]] = {row: [] for row in rows}
+    for turn in range(asked.times):
+        for row in rows:
+            records = asked.folder or Path(tempfile.mkdtemp(prefix="kueue-runner-"))
+            folder = records / (str(row).replace(" ", "-") + (f"-{turn + 1}" if asked.times > 1 else ""))
+            outcome = one_run(row, asked, folder)
+            outcomes[row].append(outcome)
+            is_whole = outcome.ended and not outcome.unfinished
+            if asked.watched:
+                record = quota_watch.read(folder / kueue_runner.QUOTA)
+                counted = f"{record.started} started, {record.finished} finished"
+                excess = "".join(f"; {one}" for one in record.excess[:3])
+                print(f"{row}, by a watch: {counted}, the quota exceeded {len(record.excess)} times{excess}")
+                is_whole = is_whole and not record.excess
+            if asked.json:
+                told = {"subject": str(row), **dataclasses.asdict(outcome), "unfinished": outcome.unfinished}
+                print(json.dumps(told), flush=True)
+            else:
+                show(str(row), outcome)
+            if not is_whole:
+                print(f"  not whole: the records and what each program said stay in {folder}", file=sys.stderr)
+            elif not asked.folder:
+                shutil.rmtree(records)
+            good = good and is_whole
+    if asked.times > 1 and not asked.json:
+        show_means(outcomes)
     return 0 if good else 1
 
 
@@ -138,6 +147,19 @@ def show(subject: str, outcome: kueue_runner.Outcome) -> None:
         print(f"  asked of the API server: {asked}")
     if outcome.missed:
         print(f"  the runner dropped {outcome.missed} of its own events: its counts may be too high or too low")
+
+
+def show_means(outcomes: dict[Row, list[kueue_runner.Outcome]]) -> None:
+    floor = [one.wall for one in outcomes.get(Row("greedy"), ())]
+    for row, runs in outcomes.items():
+        walls = [one.wall for one in runs]
+        beside = f", {mean(walls) / mean(floor):.2f} of the floor" if floor else ""
+        waits = "/".join(f"{mean(one.classes[name].mean for one in runs):.1f}" for name in runs[0].classes)
+        print(
+            f"{row}, mean of {len(runs)}: {mean(walls):.0f} s ({min(walls):.0f} to {max(walls):.0f}){beside}; "
+            f"waits {waits} s ({'/'.join(runs[0].classes)}), {mean(one.evictions for one in runs):.0f} evictions, "
+            f"{mean(one.cpu for one in runs):.1f} s cpu, {max(one.memory for one in runs) / 2**20:.0f} MiB at most"
+        )
 
 
 if __name__ == "__main__":
