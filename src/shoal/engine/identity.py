@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shoal.remembered import Remembered
+
 MOST_KNOWN = 4_096
 One = TypeVar("One")
 Beside = TypeVar("Beside")
@@ -17,7 +19,7 @@ _all_known: list[dict[int, Any]] = []
 
 def by_identity(work_out: Callable[[One, Beside], Answer]) -> Callable[[One, Beside], Answer]:
     """The same function, which works out only what it was not asked last with this object and what is beside it."""
-    known: dict[int, tuple[One, Beside, Answer]] = {}
+    known: Remembered[int, tuple[One, Beside, Answer]] = Remembered(MOST_KNOWN)
     _all_known.append(known)
 
     def answer(one: One, beside: Beside) -> Answer:
@@ -25,9 +27,7 @@ def by_identity(work_out: Callable[[One, Beside], Answer]) -> Callable[[One, Bes
         if found is not None and found[0] is one and found[1] is beside:
             return found[2]
         made = work_out(one, beside)
-        if len(known) >= MOST_KNOWN:
-            known.clear()
-        known[id(one)] = (one, beside, made)
+        known.remember(id(one), (one, beside, made))
         return made
 
     return answer

@@ -25,6 +25,7 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, ServerError, Unknown
 from shoal.kube.events import Recorder
 from shoal.kube.writes import Writer
+from shoal.remembered import Remembered
 
 RETRY_REFUSED = 60.0
 """Seconds after which a reservation that the server refused to store is tried again."""
@@ -56,7 +57,7 @@ class QueueContext:
         """The other clusters that were chosen for a gang, by UID: stored with its reservation."""
         self.observations = Observations()
         """What the reconciler learns, for the planning loop."""
-        self._conflicts: dict[str, str] = {}
+        self._conflicts: Remembered[str, str] = Remembered(MOST_CONFLICTS)
         """By UID of a Workload: the revision on which a write of ours came too late."""
 
     def call_off(self, draft: WorkloadDraft) -> bool:
@@ -107,9 +108,7 @@ class QueueContext:
         well, what is stored is read: what depends on a lost event would be tried until all is compared."""
         metadata = draft.workload.metadata
         if self._conflicts.get(metadata.uid) != metadata.resource_version:
-            if len(self._conflicts) >= MOST_CONFLICTS:
-                self._conflicts.clear()
-            self._conflicts[metadata.uid] = metadata.resource_version
+            self._conflicts.remember(metadata.uid, metadata.resource_version)
             return
         try:
             found = await self.client.get(kinds.WORKLOAD, metadata.name, metadata.namespace)

@@ -14,6 +14,7 @@ from shoal.api.kind import Key, Kind
 from shoal.api.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shoal.engine.kueue import terms_of
 from shoal.engine.model import Gang
+from shoal.remembered import Remembered
 
 Usage = dict[tuple[str, str], int]
 """By flavor and resource."""
@@ -70,7 +71,7 @@ class QueueCounts:
         self._parts: dict[str, QueueShare] = {}
         """By UID."""
         self._tallies: dict[Address, QueueTally] = {}
-        self._waiting: dict[tuple[Key, str], QueueShare] = {}
+        self._waiting: Remembered[tuple[Key, str], QueueShare] = Remembered(MOST_ALIKE)
         """By queues: what each gang adds that only waits there."""
 
     def update(self, uid: str, part: QueueShare) -> tuple[Address, ...]:
@@ -79,9 +80,7 @@ class QueueCounts:
         if before == part:
             return ()
         if part.pending and not part.holds:
-            if len(self._waiting) >= MOST_ALIKE:
-                self._waiting.clear()
-            part = self._waiting.setdefault((part.local_queue, part.cluster_queue), part)
+            part = self._waiting.shared((part.local_queue, part.cluster_queue), part)
         touched = self.forget(uid)
         if part.pending or part.holds:
             self._parts[uid] = part

@@ -33,6 +33,7 @@ from shoal.controllers.queues.stored import condition, is_true
 from shoal.engine.facts import tolerations
 from shoal.engine.kueue import ClusterQueue, order_time, read, terms_of
 from shoal.engine.model import Gang, Supply
+from shoal.remembered import Remembered
 
 replace = msgspec.structs.replace
 MOST_ALIKE = 1_000
@@ -48,7 +49,7 @@ class QueueFacts:
         self._known: dict[str, tuple[str, int, object, Gang]] = {}
         """By UID: the revision, how often limits had changed, what its pods depend on (they are read once for it), and
         the gang."""
-        self._alike: dict[bytes, Gang] = {}
+        self._alike: Remembered[bytes, Gang] = Remembered(MOST_ALIKE)
         """By what its pods depend on and are: a gang whose pods were read. Most of many gangs ask for the same."""
         self._shape: object = None
         self._rules = read.PodRules(
@@ -135,10 +136,7 @@ class QueueFacts:
             return read.workload(workload, self._rules, before=alike)
         made = as_stored(with_sidecars(workload, self._settings.ray_sidecars), defaults)
         gang = read.workload(made, replace(self._rules, limit_ranges=limit_ranges))
-        if len(self._alike) >= MOST_ALIKE:
-            self._alike.clear()
-        self._alike[asked] = gang
-        return gang
+        return self._alike.remember(asked, gang)
 
     def _shared(self, shape: object) -> object:
         """What the pods of most gangs depend on is the same: for gangs that come one after the other it is there

@@ -27,10 +27,9 @@ from shoal.api.kueue_other import Topology
 from shoal.api.kueue_workload import Admission, Workload, WorkloadSpec, WorkloadStatus
 from shoal.api.meta import Condition, Json, Object
 from shoal.api.times import parse_time
+from shoal.remembered import Remembered
 
 T = TypeVar("T", bound=Object)
-N = TypeVar("N", str, bytes)
-K = TypeVar("K")
 NO_STATUS = WorkloadStatus()
 _COMMON = ("type", "status", "reason", "lastTransitionTime")
 MOST_ALIKE = 1_000
@@ -99,10 +98,10 @@ class WorkloadViews:
 
     def __init__(self) -> None:
         self._whole = view(StoredWorkload)
-        self._specs: dict[bytes, tuple[Json, WorkloadSpec]] = {}
-        self._labels: dict[bytes, dict[str, str]] = {}
-        self._admissions: dict[bytes, tuple[Json, Admission]] = {}
-        self._ended: dict[str, tuple[Json, WorkloadSpec]] = {}
+        self._specs: Remembered[bytes, tuple[Json, WorkloadSpec]] = Remembered(MOST_ALIKE)
+        self._labels: Remembered[bytes, dict[str, str]] = Remembered(MOST_ALIKE)
+        self._admissions: Remembered[bytes, tuple[Json, Admission]] = Remembered(MOST_ALIKE)
+        self._ended: Remembered[str, tuple[Json, WorkloadSpec]] = Remembered(MOST_ALIKE)
         """By queue: what is left of the spec of a Workload that is over."""
 
     def __call__(self, raw: Json) -> StoredWorkload:
@@ -113,13 +112,13 @@ class WorkloadViews:
         known = self._specs.get(asked)
         if known is None:
             found = self._whole(raw)
-            self._kept(self._specs, asked, (raw.get("spec") or {}, found.spec))
+            self._specs.remember(asked, (raw.get("spec") or {}, found.spec))
         else:
             found = self._around(raw, known[1])
             raw["spec"] = known[0]
         metadata, labels = found.metadata, found.metadata.labels
         if labels:
-            raw["metadata"]["labels"] = labels = self._kept(self._labels, msgspec.json.encode(labels), labels)
+            raw["metadata"]["labels"] = labels = self._labels.shared(msgspec.json.encode(labels), labels)
             msgspec.structs.force_setattr(metadata, "labels", labels)
         if metadata.namespace and metadata.creation_timestamp:  # many are made in one namespace, in one second
             namespace, moment = intern(metadata.namespace), intern(metadata.creation_timestamp)
@@ -129,7 +128,7 @@ class WorkloadViews:
         admission = found.status.admission
         if admission is not None:
             body = raw["status"]["admission"]
-            body, admission = self._kept(self._admissions, msgspec.json.encode(body), (body, admission))
+            body, admission = self._admissions.shared(msgspec.json.encode(body), (body, admission))
             raw["status"]["admission"] = body
             msgspec.structs.force_setattr(found.status, "admission", admission)
         return self._lean(found)
@@ -142,7 +141,7 @@ class WorkloadViews:
         if end is None or end.status != "True" or metadata.finalizers or metadata.deletion_timestamp:
             return workload
         raw, queue = workload.raw, intern(workload.spec.queue_name)
-        body, spec = self._kept(self._ended, queue, ({"queueName": queue}, WorkloadSpec(queue_name=queue)))
+        body, spec = self._ended.shared(queue, ({"queueName": queue}, WorkloadSpec(queue_name=queue)))
         end_in_raw = _end_in(raw)
         ended = {**end_in_raw, "message": intern(end_in_raw.get("message", ""))}
         kept = {name: value for name, value in raw["metadata"].items() if name not in ("labels", "annotations")}
@@ -165,12 +164,6 @@ class WorkloadViews:
         return StoredWorkload(
             api_version=read.api_version, kind=read.kind, metadata=read.metadata, spec=spec, status=status, raw=raw
         )
-
-    @staticmethod
-    def _kept(table: dict[N, K], key: N, value: K) -> K:
-        if len(table) >= MOST_ALIKE:
-            table.clear()
-        return table.setdefault(key, value)
 
 
 class AroundSpec(Object):

@@ -18,6 +18,7 @@ from shoal.engine.kueue.topology.request import NO_WISH, TopologyWish, read_wish
 from shoal.engine.model import Gang, PodSet, PodSetAssignment, Toleration, TopologyPlacement
 from shoal.engine.nodes.selectors import NodeTerm, parse_node_terms
 from shoal.errors import BadInput
+from shoal.remembered import Remembered
 
 
 class Constraints(msgspec.Struct, frozen=True, gc=False):
@@ -155,16 +156,14 @@ class _Alike:
 
 
 _MOST_KNOWN = 4_096
-_known: dict[int, _Alike] = {}
+_known: Remembered[int, _Alike] = Remembered(_MOST_KNOWN)
 """By identity: gangs that ask for the same are told with the same pod sets."""
 
 
 def _alike(pod_sets: tuple[PodSet, ...]) -> _Alike:
     found = _known.get(id(pod_sets))
     if found is None or found.pod_sets is not pod_sets:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        found = _known[id(pod_sets)] = _Alike(pod_sets)
+        found = _known.remember(id(pod_sets), _Alike(pod_sets))
     return found
 
 

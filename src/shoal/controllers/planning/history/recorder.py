@@ -20,6 +20,7 @@ from shoal.controllers.planning.history.store import HistoryQuery, HistoryStore,
 from shoal.engine.explain import RunLength
 from shoal.engine.model import Gang
 from shoal.kube.clock import Clock
+from shoal.remembered import Remembered
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class GangHistory:
         """By UID: what its last look was about."""
         self.facts: dict[str, RunFacts] = {}
         """By UID of a gang that is not over: what the length of its run is looked up by."""
-        self._alike: dict[Any, Any] = {}
+        self._alike: Remembered[Any, Any] = Remembered(MOST_ALIKE)
         """What many gangs have in common, once."""
         self._looks: list[Sighting] = []
         self._news = asyncio.Event()
@@ -83,9 +84,7 @@ class GangHistory:
         self._add(sighting(gang, told, self._clock.now()))
 
     def _shared(self, value: T) -> T:
-        if len(self._alike) >= MOST_ALIKE:
-            self._alike.clear()
-        shared: T = self._alike.setdefault(value, value)
+        shared: T = self._alike.shared(value, value)
         return shared
 
     def gone(self, uid: str) -> None:

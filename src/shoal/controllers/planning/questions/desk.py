@@ -58,6 +58,7 @@ from shoal.kube.clock import Clock
 from shoal.kube.errors import Conflict, KubeError, NotFound
 from shoal.kube.runtime import Controller
 from shoal.kube.writes import Writes
+from shoal.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ LOG_KEPT = 5.0
 SHARE_OF_TIME = 0.1
 """How much of the controller's time may go into explanations that were asked for."""
 LONGEST_REST = 2.0
+MOST_TOLD = 1_000
+"""Gangs whose explanation is kept for as long as nothing changes."""
 PATIENCE = 10.0
 """Seconds for which a fresh answer waits for the caches; after that it is given, and does not call itself fresh."""
 FIRST_LOOK = 3.0
@@ -136,7 +139,7 @@ class Desk:
         self.cache: Cache[Json] = Cache(client, kinds.QUESTION, clock=clock, report=lambda trouble: None)
         self._queue: Controller[Key] = Controller("questions", self.reconcile, workers=4, clock=clock)
         self._first_seen: dict[str, float] = {}
-        self._told: dict[str, CachedAnswer] = {}
+        self._told: Remembered[str, CachedAnswer] = Remembered(MOST_TOLD)
         self._rest_until = 0.0
         self._looking = asyncio.Lock()
         self._looked = (float("-inf"), 0)
@@ -369,9 +372,7 @@ class Desk:
         explanation = None if subject.settled else engine.explain(subject.gang, self._clock.now())
         others = engine.strangers(subject.gang, explanation) if explanation is not None else ()
         told = CachedAnswer(now, explanation, engine.places(subject.gang), others[: answers.MOST_LOOKED_AT])
-        if len(self._told) >= 1000:
-            self._told.clear()
-        self._told[subject.gang] = told
+        self._told.remember(subject.gang, told)
         self._rest_after(began)
         return told
 

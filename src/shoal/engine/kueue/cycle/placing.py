@@ -29,8 +29,6 @@ from shoal.errors import BadInput
 
 Wanted = dict[str, list[PodsToPlace]]
 """By flavor: the pod sets that need places there."""
-MOST_KNOWN = 4_096
-"""Answers that are kept."""
 
 
 def topologies_matter(member: QueueMember, record: QueueRecord, settings: KueueSettings) -> bool:
@@ -224,9 +222,7 @@ class PlacingStep:
             return self._sought(wanted, empty)
         known, key = self.topologies.known, self._asked(wanted, empty)
         if key not in known:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
-            known[key] = self._sought(wanted, empty)
+            known.remember(key, self._sought(wanted, empty))
         return known[key]
 
     def _asked(self, wanted: Wanted, empty: bool) -> object:
@@ -277,10 +273,8 @@ class PlacingStep:
         """The very same for all gangs of the shape."""
         known, key = self.topologies.pods, (self.member.shape, name, count, implied)
         if key not in known:
-            if len(known) >= MOST_KNOWN:
-                known.clear()
             pod_set = next(one for one in self.member.gang.pod_sets if one.name == name)
-            known[key] = pods_to_place(pod_set, count, pod_set.requests, implied=implied)
+            known.remember(key, pods_to_place(pod_set, count, pod_set.requests, implied=implied))
         return known[key]
 
     def _is_settled(self, part: PodSetChoice) -> bool:

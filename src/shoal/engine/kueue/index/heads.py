@@ -14,6 +14,7 @@ from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.index.reach import QueueSurvey, Reach
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+from shoal.remembered import Remembered
 
 MOST_TREES = 1_000
 """Trees for which what could be reached is remembered."""
@@ -38,7 +39,7 @@ class IndexedHeads:
         self._resting: dict[QuotaTreeNode, set[str]] = {}
         """By tree: queues that have nothing new to decide before it changes."""
         self._held: dict[str, Usage] = {}
-        self._surveys: dict[QuotaTreeNode, tuple[int, Reach, dict[str, QueueSurvey]]] = {}
+        self._surveys: Remembered[QuotaTreeNode, tuple[int, Reach, dict[str, QueueSurvey]]] = Remembered(MOST_TREES)
 
     # What has happened.
 
@@ -202,9 +203,8 @@ class IndexedHeads:
         root = record.node.root()
         known = self._surveys.get(root)
         if known is None or known[0] != root.generation:
-            if len(self._surveys) >= MOST_TREES:
-                self._surveys.clear()
-            known = self._surveys[root] = (root.generation, Reach(self._state.records, self._state.settings), {})
+            reach = Reach(self._state.records, self._state.settings)
+            known = self._surveys.remember(root, (root.generation, reach, {}))
         survey = known[2].get(record.name)
         if survey is None:
             survey = known[2][record.name] = QueueSurvey(known[1], record, self._state)

@@ -17,6 +17,7 @@ from shoal.engine.kueue.flavors.assign import Placing
 from shoal.engine.kueue.flavors.assignment import Assignment, Choice, Mode, PodSetChoice
 from shoal.engine.kueue.flavors.eligible import kept_elsewhere, objection
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
+from shoal.remembered import Remembered
 
 if TYPE_CHECKING:
     from shoal.engine.kueue.cycle.lacking import PlaceNeed
@@ -199,7 +200,7 @@ class WaitsFor:
             self._parts.append((indexes, scans))
         self.least: Least = tuple(least)
         self.ways = prod([len(options) for options in least])
-        self._made: dict[object, Assignment] = {}
+        self._made: Remembered[object, Assignment] = Remembered(MOST_WAYS)
         """By flavors and heights: gangs of one shape are given the same few assignments again and again."""
         names = sorted({at.resource for at in places})
         self.together = tuple([sum(totals.get(name, 0) for totals in smallest) for name in names])
@@ -255,9 +256,7 @@ class WaitsFor:
         key = tuple([(option[0], heights, tried) for option, heights, tried in ways])
         known = self._made.get(key)
         if known is None:
-            if len(self._made) >= MOST_WAYS:
-                self._made.clear()
-            known = self._made[key] = self._make(ways)
+            known = self._made.remember(key, self._make(ways))
         return known
 
     def _make(self, ways: list[tuple[_Option, tuple[int, ...], int]]) -> Assignment:
@@ -305,16 +304,15 @@ class WaitsForCache:
 
     def __init__(self, groups: Mapping[str, ResourceGroup]) -> None:
         self.groups = groups
-        self._known: dict[str, WaitsFor] = {}
+        self._known: Remembered[str, WaitsFor] = Remembered(MOST_KNOWN)
         self._known_places: dict[object, QuotaPlaces] = {}
 
     def of(self, member: QueueMember, flavors: Mapping[str, Flavor], settings: KueueSettings) -> WaitsFor:
         """What gangs of this one's shape ask for."""
         known = self._known.get(member.shape)
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[member.shape] = WaitsFor(member, self.groups, flavors, settings, self._known_places)
+            made = WaitsFor(member, self.groups, flavors, settings, self._known_places)
+            known = self._known.remember(member.shape, made)
         return known
 
 

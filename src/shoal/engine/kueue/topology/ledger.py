@@ -20,6 +20,7 @@ from shoal.engine.kueue.topology.assignment import Values, add_usage
 from shoal.engine.kueue.topology.spots import fitting
 from shoal.engine.kueue.topology.tree import TopologyTree, belongs
 from shoal.engine.model import Amounts, NodeFact, PodFact, TopologyPlacement
+from shoal.remembered import Remembered
 
 if TYPE_CHECKING:
     from shoal.engine.kueue.topology.place import PlaceOutcome
@@ -35,6 +36,8 @@ class TopologyUse(msgspec.Struct, frozen=True):
 
 
 Uses = tuple[TopologyUse, ...]
+MOST_KNOWN = 4_096
+"""Answers that are kept."""
 
 
 class TopologyLedger:
@@ -61,9 +64,9 @@ class TopologyLedger:
         """Another one whenever anything changes that is free, or may be."""
         self.idle_turn = 0
         """The same, whatever placed gangs use."""
-        self.known: dict[object, dict[str, PlaceOutcome]] = {}
+        self.known: Remembered[object, dict[str, PlaceOutcome]] = Remembered(MOST_KNOWN)
         """Places that were found, or why there are none; by what was asked for, and the turn."""
-        self.pods: dict[tuple[str, str, int, bool], PodsToPlace] = {}
+        self.pods: Remembered[tuple[str, str, int, bool], PodsToPlace] = Remembered(MOST_KNOWN)
         """By shape, pod set, count and whether its wish is implied: pods of gangs that were asked for."""
         self.version = 0
         """Grows when nodes or topologies change: gangs without places may have some now."""

@@ -28,6 +28,7 @@ from shoal.engine.kueue.topology.spots import NodeFilter
 from shoal.engine.kueue.topology.totals import LARGEST, Ints, Totals
 from shoal.engine.kueue.topology.tree import UNBOUNDED, Domain, Leaf, TopologyTree
 from shoal.engine.model import Amounts, NodeFact, Toleration
+from shoal.remembered import Remembered
 
 MOST_CELLS = 8_000_000
 """Kinds times lowest domains that are kept; where there would be more, all are forgotten."""
@@ -103,7 +104,7 @@ class PlaceRoom:
         self._eligible = np.zeros((8, len(self.leaves)), dtype=bool)
         self._is_open = True
         """May every kind go everywhere? Then `_eligible` is not looked at."""
-        self._fits: dict[tuple[int, ...], Ints] = {}
+        self._fits: Remembered[tuple[int, ...], Ints] = Remembered(_MOST_FITS)
         """By what is free in a lowest domain: how many of each kind fit. The same comes back again and again."""
         self._used = Totals(sizes)
         self._empty = Totals(sizes)
@@ -254,11 +255,9 @@ class PlaceRoom:
         """How many of each kind fit where so much is free. Not to be changed."""
         found = self._fits.get(free)
         if found is None:
-            if len(self._fits) >= _MOST_FITS:
-                self._fits.clear()
             every = np.ones((count, 1), dtype=bool)
             column = np.array(free, dtype=np.int64).reshape(len(free), 1)
-            found = self._fits[free] = self._fitting(column, slice(0, count), every)[:, 0]
+            found = self._fits.remember(free, self._fitting(column, slice(0, count), every)[:, 0])
         return found
 
     def _sum(self, totals: Totals, rows: slice) -> None:

@@ -20,6 +20,7 @@ from shoal.local.nodes.runtime.logs import LogOptions
 from shoal.local.nodes.runtime.podstatus import StatusBook
 from shoal.local.nodes.runtime.simray import SIMULATION, SimulatedRay, Submission, follow_job, is_head, submission
 from shoal.local.nodes.sandbox import SandboxAddress
+from shoal.remembered import Remembered
 
 RUN_SECONDS = SIMULATION + "run-seconds"
 """How long the pod's containers run, from their start."""
@@ -210,7 +211,7 @@ class SimulatedRuntime:
         self.clock: Clock = clock or SystemClock()
         self.lookup: Callable[[str], list[str] | None] = lambda name: None
         self._addresses: dict[str, str] = {}
-        self._specs: dict[bytes, Json] = {}
+        self._specs: Remembered[bytes, Json] = Remembered(_MOST_SPECS)
         self._next = 0
 
     async def start(self) -> None:
@@ -225,9 +226,7 @@ class SimulatedRuntime:
     def _slim(self, pod: Json) -> Json:
         """What a simulated pod is asked for, with one spec for all that are alike: there may be ten thousand."""
         spec = {name: value for name, value in pod["spec"].items() if name not in _PER_POD}
-        if len(self._specs) > _MOST_SPECS:
-            self._specs.clear()
-        shared = self._specs.setdefault(msgspec.json.encode(spec), spec)
+        shared = self._specs.shared(msgspec.json.encode(spec), spec)
         metadata = {name: pod["metadata"][name] for name in _READ if name in pod["metadata"]}
         return {"metadata": metadata, "spec": shared, "status": pod.get("status") or {}}
 

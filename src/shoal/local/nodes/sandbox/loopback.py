@@ -26,6 +26,7 @@ from shoal.local.nodes.runtime.services import PublishedPort, ServiceView
 from shoal.local.nodes.sandbox import SandboxAddress
 from shoal.local.nodes.sandbox.listeners import holds, listener
 from shoal.local.nodes.sandbox.relays import RelayPlace, ServiceRelays, listening, wanted_relays
+from shoal.remembered import Remembered
 
 FIRST_PORT, LAST_PORT, BLOCK = 20000, 29999, 20
 """Above Ray's worker ports, below node ports and the kernel's ephemeral range, so that nothing else hits a block."""
@@ -62,7 +63,7 @@ class LoopbackSandbox:
         self._given: dict[str, SandboxAddress] = {}
         self.service_addresses: dict[str, str] = {}
         self._relayed = ServiceRelays(self._listen_for_service, self._reach)
-        self._holder: dict[int, str] = {}
+        self._holder: Remembered[int, str] = Remembered(MOST_SOCKETS)
         """Inode of a socket to the pod that was seen to hold it."""
         self._next_host = 1
         self._next_block = hashlib.sha256(cluster.encode()).digest()[1] % 32 * 20
@@ -219,9 +220,7 @@ class LoopbackSandbox:
         if self._holder.get(inode) != address.pod_id:
             if self._pods is None or not holds(self._pods / address.pod_id, inode):
                 return False
-            if len(self._holder) > MOST_SOCKETS:
-                self._holder.clear()
-            self._holder[inode] = address.pod_id
+            self._holder.remember(inode, address.pod_id)
         return True
 
     def _clashes(self, address: SandboxAddress) -> bool:
