@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from shoal.controllers.planning.pace import (
     ALWAYS,
+    AT_ONCE,
     BACKLOG_LONGEST,
     BACKLOG_PAUSE,
     GREAT_CROWD,
     LEAST,
+    LENGTHY,
     LONGEST,
     STEADY,
     PlanPace,
@@ -34,7 +36,7 @@ def test_plans_for_a_crowd_take_a_seventh_of_the_time_at_most() -> None:
 
 
 def test_short_plans_for_a_crowd_are_five_milliseconds_apart() -> None:
-    assert 180 < plans_in(1.0, crowd=500, each=0.0001) < 200
+    assert 180 < plans_in(1.0, crowd=500, each=0.0001) < 200 + AT_ONCE
 
 
 def test_where_very_many_wait_and_changes_do_not_stop_plans_are_thirty_milliseconds_apart() -> None:
@@ -62,8 +64,21 @@ def test_a_change_after_a_rest_is_planned_for_at_once_however_many_wait() -> Non
     for at in range(100):
         assert pace.left(at, 100_000) == 0.0
         pace.planned(at, at + 0.001, 100_000)
-        assert 0 < pace.left(at + 0.002, 100_000) < 0.03  # a second one soon after it is not held back for long
-        pace.planned(at + 0.03, at + 0.031, 100_000)
+        for soon in range(1, AT_ONCE):  # nor are the next few, which may be what came of the same
+            assert pace.left(at + 0.002 * soon, 100_000) == 0.0
+            pace.planned(at + 0.002 * soon, at + 0.002 * soon + 0.001, 100_000)
+        later = at + 0.002 * AT_ONCE
+        assert pace.left(later, 100_000) == 0.0
+        pace.planned(later, later + 0.001, 100_000)
+        assert 0 < pace.left(later + 0.002, 100_000) < 0.03  # one after those is not held back for long
+        pace.planned(later + 0.03, later + 0.031, 100_000)
+
+
+def test_plans_after_a_rest_that_take_long_have_their_pause() -> None:
+    pace = PlanPace()
+    assert pace.left(10.0, 500) == 0.0
+    pace.planned(10.0, 10.0 + 2 * LENGTHY, 500)
+    assert 11 * LENGTHY < pace.left(10.0 + 2 * LENGTHY, 500) < 13 * LENGTHY
 
 
 def test_a_plan_that_takes_long_is_followed_by_a_longer_pause() -> None:

@@ -11,6 +11,9 @@ from __future__ import annotations
 CROWD = 100
 PAUSE = 0.005
 """Seconds between two plans where there are more gangs than that."""
+AT_ONCE = 3
+"""So many plans after a rest follow each other without a pause if they are short: one gang's end comes as two or three
+changes, and whatever starts in its place is decided by the last."""
 GREAT_CROWD = 2_000
 GREAT_PAUSE = 0.03
 """The same where very many wait and changes do not stop coming: most of a plan's cost does not depend on how much it
@@ -73,6 +76,8 @@ class PlanPace:
         if steady:
             share = LENGTHY_SHARE if took >= LENGTHY else GREAT_SHARE
             pause = max(GREAT_PAUSE, min(GREAT_LONGEST, share * took))
+        elif self._hurried < AT_ONCE and took < LENGTHY:
+            pause = 0.0
         else:
             pause = max(PAUSE, min(LONGEST, SHARE * took))
         self._next = ended + pause
