@@ -126,8 +126,8 @@ docs-check: setup ## run every command of the documentation against clusters of 
 	@$(BIN)/python -m tools.docs.run $(PAGE)
 
 requirements: setup ## pin and hash the packages again
-	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench --extra clients -o requirements.txt pyproject.toml
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | $(BIN)/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate -o requirements-docs.txt -
+	@$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra local --extra dev --extra bench --extra clients -o requirements.txt pyproject.toml
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | $(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate -o requirements-docs.txt -
 	@$(BIN)/python -m tools.image
 
 # Whichever of them is there; the base by its digest: make image BASE=docker.io/library/python:3.12-slim-bookworm@sha256:…

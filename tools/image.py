@@ -36,7 +36,11 @@ def text() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = closure([*project["dependencies"], *project["optional-dependencies"][EXTRA]])
     blocks = re.split(r"\n(?=[a-zA-Z0-9])", (ROOT / "requirements.txt").read_text())
-    pinned = {canonicalize_name(block.partition("==")[0]): block for block in blocks if "==" in block.split("\n")[0]}
+    pinned = {
+        canonicalize_name(re.split(r"[\[=]", block, maxsplit=1)[0]): block
+        for block in blocks
+        if "==" in block.split("\n")[0]
+    }
     missing = sorted(wanted - set(pinned))
     if missing:
         raise SystemExit(f"error: requirements.txt does not pin {', '.join(missing)}; run make requirements")
