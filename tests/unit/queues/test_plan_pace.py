@@ -16,13 +16,13 @@ from shoal.controllers.planning.pace import (
 )
 
 
-def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0) -> int:
-    """How many are made where a change comes `between` seconds after each."""
+def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0, starts: int = 0) -> int:
+    """How many are made where a change comes `between` seconds after each, and each starts so many gangs."""
     pace, now, count = PlanPace(), 0.0, 0
     while now < seconds:
         now += between
         now += pace.left(now, crowd)
-        pace.planned(now, now + each, crowd)
+        pace.planned(now, now + each, crowd, starts)
         now, count = now + each, count + 1
     return count
 
@@ -59,45 +59,51 @@ def test_where_a_plan_of_very_many_takes_long_it_takes_a_fortieth_of_the_time_at
     assert 10 < plans_in(10.0, crowd=GREAT_CROWD + 1, each=0.015) - STEADY < 25
 
 
+def test_a_plan_that_takes_long_because_it_starts_many_is_followed_by_a_short_pause() -> None:
+    """Else as many end meanwhile, the next plan takes as long again, and what is free lies idle half of the time."""
+    assert 25 < plans_in(10.0, crowd=GREAT_CROWD + 1, each=0.03, starts=200) - STEADY < 35
+    assert 3 < plans_in(10.0, crowd=GREAT_CROWD + 1, each=0.03, starts=20) - STEADY < 10
+
+
 def test_a_change_after_a_rest_is_planned_for_at_once_however_many_wait() -> None:
     pace = PlanPace()
     for at in range(100):
         assert pace.left(at, 100_000) == 0.0
-        pace.planned(at, at + 0.001, 100_000)
+        pace.planned(at, at + 0.001, 100_000, starts=0)
         for soon in range(1, AT_ONCE):  # nor are the next few, which may be what came of the same
             assert pace.left(at + 0.002 * soon, 100_000) == 0.0
-            pace.planned(at + 0.002 * soon, at + 0.002 * soon + 0.001, 100_000)
+            pace.planned(at + 0.002 * soon, at + 0.002 * soon + 0.001, 100_000, starts=0)
         later = at + 0.002 * AT_ONCE
         assert pace.left(later, 100_000) == 0.0
-        pace.planned(later, later + 0.001, 100_000)
+        pace.planned(later, later + 0.001, 100_000, starts=0)
         assert 0 < pace.left(later + 0.002, 100_000) < 0.03  # one after those is not held back for long
-        pace.planned(later + 0.03, later + 0.031, 100_000)
+        pace.planned(later + 0.03, later + 0.031, 100_000, starts=0)
 
 
 def test_plans_after_a_rest_that_take_long_have_their_pause() -> None:
     pace = PlanPace()
     assert pace.left(10.0, 500) == 0.0
-    pace.planned(10.0, 10.0 + 2 * LENGTHY, 500)
+    pace.planned(10.0, 10.0 + 2 * LENGTHY, 500, starts=0)
     assert 11 * LENGTHY < pace.left(10.0 + 2 * LENGTHY, 500) < 13 * LENGTHY
 
 
 def test_a_plan_that_takes_long_is_followed_by_a_longer_pause() -> None:
     pace = PlanPace()
-    pace.planned(0.0, 0.03, 500)
+    pace.planned(0.0, 0.03, 500, starts=0)
     assert 0.17 < pace.left(0.03, 500) < 0.19
-    pace.planned(1.0, 3.0, 500)
+    pace.planned(1.0, 3.0, 500, starts=0)
     assert pace.left(3.0, 500) == LONGEST
 
 
 def test_while_decisions_are_yet_to_be_stored_others_are_not_made_in_a_hurry() -> None:
     pace = PlanPace()
-    pace.planned(0.0, 0.001, 500)
+    pace.planned(0.0, 0.001, 500, starts=0)
     assert pace.left_with_stock(0.001, 500) == BACKLOG_PAUSE
     assert pace.left_with_stock(0.001 + BACKLOG_PAUSE, 500) == 0.0
     assert pace.left_with_stock(0.001, 50) == 0.0
-    pace.planned(1.0, 1.1, 500)
+    pace.planned(1.0, 1.1, 500, starts=0)
     assert 3.9 < pace.left_with_stock(1.1, 500) < 4.1
-    pace.planned(4.0, 6.0, 500)
+    pace.planned(4.0, 6.0, 500, starts=0)
     assert pace.left_with_stock(6.0, 500) == BACKLOG_LONGEST
 
 

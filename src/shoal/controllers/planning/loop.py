@@ -320,8 +320,9 @@ class PlanningLoop:
                 await self._while_in_stock(left)
             self._changed.clear()
             began = self.clock.monotonic()
-            self.plan()
-            self.pace.planned(began, self.clock.monotonic(), self.engine.crowd)
+            plan = self.plan()
+            starts = max(len(plan.admits), len(plan.reservations))
+            self.pace.planned(began, self.clock.monotonic(), self.engine.crowd, starts)
 
     async def _while_in_stock(self, seconds: float) -> None:
         """Until few decisions are left to be stored, or so long."""

@@ -35,6 +35,9 @@ LENGTHY = 0.01
 LENGTHY_SHARE = 40
 """The same for plans that take that many seconds: a plan of a thousand queues takes as long for one change as for
 fifty."""
+LENGTHY_EACH = 0.001
+"""But not for one that takes fewer seconds than this for each gang that it starts: the pause would not save the time,
+and room that is free would lie idle until there is as much to decide again."""
 BACKLOG_LONGEST = 5.0
 """The same while decisions are yet to be stored, so that the API server is not idle meanwhile."""
 LEAST = 250
@@ -70,11 +73,12 @@ class PlanPace:
             return None
         return max(0 if lately else ALWAYS, max(LEAST, 2 * lately) - unstored)
 
-    def planned(self, began: float, ended: float, crowd: int) -> None:
+    def planned(self, began: float, ended: float, crowd: int, starts: int) -> None:
+        """`starts`: how many gangs the plan started."""
         steady = self._hurried >= STEADY and crowd > GREAT_CROWD
         took = ended - began
         if steady:
-            share = LENGTHY_SHARE if took >= LENGTHY else GREAT_SHARE
+            share = LENGTHY_SHARE if took >= max(LENGTHY, LENGTHY_EACH * starts) else GREAT_SHARE
             pause = max(GREAT_PAUSE, min(GREAT_LONGEST, share * took))
         elif self._hurried < AT_ONCE and took < LENGTHY:
             pause = 0.0
