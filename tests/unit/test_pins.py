@@ -7,28 +7,28 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PINS = Path(__file__).parents[2] / "requirements.txt"
+OURS = Requirement("shoal-ray[local,dev,bench,clients]")
+"""What `make requirements` pins the packages of."""
 
 
-def pinned_extras(text: str) -> dict[str, set[str]]:
-    lines = (line.partition("\\")[0] for line in text.splitlines() if line[:1].isalnum())
-    return {canonicalize_name(one.name): one.extras for one in map(Requirement, lines)}
+def pins(text: str) -> list[Requirement]:
+    return [Requirement(line.partition("\\")[0]) for line in text.splitlines() if line[:1].isalnum()]
 
 
 def test_every_extra_that_is_asked_for_is_in_its_pin():
-    pinned = pinned_extras(PINS.read_text())
-    asked: dict[str, set[str]] = {}
-    for name in pinned:
-        for each in needed(name):
-            asked.setdefault(canonicalize_name(each.name), set()).update(each.extras)
-    missing = {name: extras - pinned[name] for name, extras in asked.items() if extras - pinned.get(name, extras)}
-    assert {name: extras for name, extras in asked.items() if extras}, "no package asks for an extra"
+    pinned = pins(PINS.read_text())
+    extras = {canonicalize_name(one.name): one.extras for one in pinned}
+    asked = [each for one in (OURS, *pinned) for each in needed(one) if each.extras]
+    missing = [str(each) for each in asked if each.extras - extras.get(canonicalize_name(each.name), set())]
+    assert {"ray", "psycopg", "uvicorn"} <= {each.name for each in asked}
     assert not missing, f"make requirements; not in their pins: {missing}"
 
 
-def needed(name: str) -> list[Requirement]:
-    """What this package needs here, without its own extras; none of one for another platform."""
+def needed(one: Requirement) -> list[Requirement]:
+    """What this package needs here, with the extras that are asked of it; none of one for another platform."""
     try:
-        every = [Requirement(one) for one in requires(name) or ()]
+        every = [Requirement(each) for each in requires(one.name) or ()]
     except PackageNotFoundError:
         return []
-    return [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
+    chosen = ("", *one.extras)
+    return [each for each in every if each.marker is None or any(each.marker.evaluate({"extra": x}) for x in chosen)]
