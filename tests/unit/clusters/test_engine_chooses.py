@@ -10,6 +10,7 @@ import pytest
 from shoal.api import kinds
 from shoal.api.meta import Json
 from shoal.controllers.multicluster import supply
+from shoal.controllers.multicluster.dispatcher import Dispatcher
 from shoal.controllers.multicluster.offering import Offering
 from shoal.controllers.multicluster.placing import ClusterPlacing
 from shoal.controllers.multicluster.settings import INCREMENTAL
@@ -22,6 +23,7 @@ from tests.unit.clusters.build import (
     decide,
     is_on,
     is_placed,
+    our_check,
     sent_job,
     town,
 )
@@ -51,6 +53,10 @@ def says(*texts: str) -> Any:
         return waits_for_clusters(workload) and all(text in told for text in texts)
 
     return test
+
+
+def check_says(text: str) -> Any:
+    return lambda workload: text in our_check(workload).get("message", "")
 
 
 async def never_admits(t: Town, member: str) -> None:
@@ -126,6 +132,28 @@ async def test_the_quota_of_a_member_is_a_fact_like_its_nodes() -> None:
         assert writes_about(t, "a", name) == []
         wide = await submit(t, "wide", "3")
         await t.hub.until(kinds.WORKLOAD, wide, says("a: its ClusterQueue cluster-queue has 2 cpu left, needed 3"))
+
+
+def looks_by_the_clock_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dispatcher, "nowhere", ())
+
+
+@proven(without=looks_by_the_clock_alone)
+async def test_f876_a_gang_with_quota_that_no_member_had_room_for_is_offered_once_one_has() -> None:
+    """F876: another program gives quota at the hub, and no member has room for a gang yet. Holds: it is offered as soon
+    as one has; before, only when it was looked at by the clock, a minute later."""
+    async with town("a", hub_decides=False, cpu="2") as t:
+        decide(t.hub)  # as Kueue does, it asks no member before it gives quota
+        t.start_hub(msgspec.structs.replace(CHOOSING, refused_seconds=3600.0))
+        await t.connected()
+        name = await submit(t, "train", "4")
+        await t.hub.until(kinds.WORKLOAD, name, check_says("a: its ClusterQueue"))
+        spec = cluster_queue(quota={"cpu": "8", "memory": "64Gi"})["spec"]
+        await t.members["a"].client.patch(kinds.CLUSTER_QUEUE, "cluster-queue", None, {"spec": spec})
+        await t.hub.until(kinds.WORKLOAD, name, check_says("a: 4 cpu needed, 2 free"))
+        await t.members["a"].add_node("node-2", cpu="8", memory="64Gi")
+        await t.hub.until(kinds.WORKLOAD, name, is_on("a"))
+        await pods_of(t.members["a"], "train", 1)
 
 
 async def test_a_member_without_the_queue_says_so() -> None:

@@ -40,6 +40,8 @@ from shoal.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 LONGEST_ORIGIN = 63
+ROOM_PAUSE, ROOM_PAUSE_EACH = 0.02, 0.002
+"""Seconds between a change of room in other clusters and the look at gangs that wait for it: at least, and for each."""
 
 
 class ClusterController:
@@ -77,7 +79,8 @@ class ClusterController:
             placing=places.placing,
             places=places.wrappers,
         )
-        places.placing.attach(self.hub, self.members)
+        self._room_changed = asyncio.Event()
+        places.placing.attach(self.hub, self.members, lambda cluster: self._room_changed.set())
         self._dispatcher = Dispatcher(
             self.hub,
             self.members,
@@ -109,6 +112,7 @@ class ClusterController:
                 self._subscribe()
                 for loop in (self.queue, self.keeping, self.checks, self.leaving):
                     tasks.create_task(loop.run())
+                tasks.create_task(self._offer_again())
         finally:
             self.members.stop()
             await self._recorder.close()
@@ -186,6 +190,15 @@ class ClusterController:
             self.checks.enqueue(check)
             for workload in self.hub.workloads.by_index("check", check.name):
                 self.queue.set_aside(key_of(workload))
+
+    async def _offer_again(self) -> None:
+        """Gangs whose quota another program gave keep it while no cluster would start them, and wait here for room."""
+        while True:
+            await self._room_changed.wait()
+            await self.clock.sleep(ROOM_PAUSE + ROOM_PAUSE_EACH * len(self._dispatcher.nowhere))
+            self._room_changed.clear()
+            for key in self._dispatcher.nowhere:
+                self.queue.set_aside(key)
 
     # --- jobs that are deleted
 

@@ -61,8 +61,14 @@ class Dispatcher:
         self._records = Records(hub, writer, settings, clock)
         self._offering = Offering(hub, members, self._records, queued, recorder, settings, clock, self._is_cleared)
 
+    @property
+    def nowhere(self) -> tuple[Key, ...]:
+        """Workloads that hold quota and that no cluster would start: they are to be looked at when there is room."""
+        return tuple(self._offering.nowhere)
+
     async def reconcile(self, key: Key) -> float | None:
         """Bring the hub's record of one gang a step further. Level-triggered: safe to call at any time."""
+        self._offering.nowhere.discard(key)
         workload = self._hub.workloads.get(key)
         if workload is None:
             return None

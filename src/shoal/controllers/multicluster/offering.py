@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from shoal.api.kind import Key
 from shoal.api.labels import CLUSTER_LOSS
 from shoal.api.meta import Json
 from shoal.api.objects import annotation, key_of
@@ -58,6 +59,8 @@ class Offering:
     ) -> None:
         self._hub, self._members, self._records, self._queued = hub, members, records, queued
         self._recorder, self._settings, self._clock, self._is_cleared = recorder, settings, clock, is_cleared
+        self.nowhere: set[Key] = set()
+        """Workloads that hold quota, and that no cluster would start: each waits for room."""
 
     async def offer(self, workload: Json, check: Json, kind: GangJob, job: Json) -> float | None:
         """Those that are asked hold a copy, of which the first that is admitted wins."""
@@ -79,7 +82,11 @@ class Offering:
             return self._settings.refused_seconds
         if not record.on and any(self._members.is_unsure(name) for name in names):
             return self._settings.probe_seconds  # after a start: clusters that may hold a part of it are asked first
+        if self._settings.chooses and not open_offers(record):
+            self.nowhere.add(key_of(workload))  # before it is asked about: what changes meanwhile is not missed
         asked = self._asked(workload, check["name"], job, record, usable)
+        if asked.more:
+            self.nowhere.discard(key_of(workload))
         if not record.on:
             if not asked.more:
                 return await self._nowhere(workload, check, names, usable, asked)

@@ -98,11 +98,13 @@ class ClusterPlacing:
         """By UID and cluster: until when it is not asked, and why."""
         self._asking: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[str], None]] = []
+        self._hub_listener: Callable[[str], None] = lambda cluster: None
         self.keeper_for: KeeperFor = lambda client, whose: None
         """Who keeps logs of what runs in a member."""
 
-    def attach(self, hub: Hub, members: Members) -> None:
-        self.hub, self.members = hub, members
+    def attach(self, hub: Hub, members: Members, room: Callable[[str], None]) -> None:
+        """`room` as in `subscribe`, until another hub takes its place."""
+        self.hub, self.members, self._hub_listener = hub, members, room
 
     def subscribe(self, room: Callable[[str], None]) -> None:
         """`room` with the name of a cluster that may have other room than before; an empty one: any."""
@@ -249,7 +251,7 @@ class ClusterPlacing:
 
     def room_changed(self, cluster: str = "") -> None:
         """This one may have other room than before; an empty name: any."""
-        for tell in self._listeners:
+        for tell in (*self._listeners, self._hub_listener):
             tell(cluster)
 
     def supply(self, name: str) -> MemberSupply | None:
