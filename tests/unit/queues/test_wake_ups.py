@@ -309,7 +309,7 @@ async def test_a_change_is_heard_by_all_that_depend_on_it(
     heard: set[str] = set()
     named = {name_of(made): WAITING, name_of(plain): "job without a class"}
     engine = controller.planning.engine
-    look, publish, update = controller.queue.enqueue, controller.statuses.enqueue, engine.update
+    look, publish, update = controller.queue.enqueue, controller.publishing.statuses.enqueue, engine.update
 
     def looked(key: Key, after: float = 0.0) -> None:
         heard.add(named.get(key.name, ""))
@@ -324,7 +324,7 @@ async def test_a_change_is_heard_by_all_that_depend_on_it(
         update(fact)
 
     monkeypatch.setattr(controller.queue, "enqueue", looked)
-    monkeypatch.setattr(controller.statuses, "enqueue", published)
+    monkeypatch.setattr(controller.publishing.statuses, "enqueue", published)
     monkeypatch.setattr(engine, "update", updated)
     name, change, wanted = CHANGES[kind]
     await quiet.client.patch(kind, name, "default" if kind.namespaced else None, change)

@@ -7,8 +7,7 @@ Changes become facts here; what was planned is carried out by the reconciler, on
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,8 +25,7 @@ from shoal.controllers.planning.other_clusters import QueueClusters
 from shoal.controllers.planning.questions.subject import QuestionSubject
 from shoal.controllers.planning.ray_nodes import RayNodes
 from shoal.controllers.queues.caches import QueueCaches, owner_uids, workload_key
-from shoal.controllers.queues.changes import asks_otherwise, changes_gang, concerns_us, health
-from shoal.controllers.queues.checks import rules_of
+from shoal.controllers.queues.changes import changes_gang, concerns_us, health
 from shoal.controllers.queues.checks.requests import workload_reference
 from shoal.controllers.queues.context import QueueContext
 from shoal.controllers.queues.counts import Address
@@ -41,8 +39,8 @@ from shoal.controllers.queues.managing import Managing
 from shoal.controllers.queues.metrics import QueueMetrics
 from shoal.controllers.queues.node_failures import nodes_of
 from shoal.controllers.queues.owners import Owners, claim_of
-from shoal.controllers.queues.pacing import STATUS_PAUSE, StatusPace
-from shoal.controllers.queues.queue_status import KEPT, QueueStatus, named_by
+from shoal.controllers.queues.publishing import Publishing
+from shoal.controllers.queues.queue_changes import QueueChanges
 from shoal.controllers.queues.reasons import Reasons
 from shoal.controllers.queues.reconciler import QueueReconciler
 from shoal.controllers.queues.recovery import Incomplete
@@ -52,15 +50,11 @@ from shoal.controllers.queues.stored import StoredWorkload, condition, is_true, 
 from shoal.controllers.queues.subjects import Subjects
 from shoal.controllers.queues.telling import Telling
 from shoal.controllers.queues.unsettled import Unsettled
-from shoal.controllers.queues.workloads import class_of, new_workload
-from shoal.engine.kueue import read
-from shoal.engine.model import Gang, Namespace, Plan
-from shoal.errors import BadInput
+from shoal.controllers.queues.workloads import new_workload
+from shoal.engine.model import Gang, Plan
 from shoal.kube.cache import Cache, Change
 from shoal.kube.events import Recorder
 from shoal.kube.runtime import Controller
-
-log = logging.getLogger(__name__)
 
 EVENTS_PACE = 2.0
 """Events a second where hundreds of gangs come and go: conditions tell the same, and each event is a write."""
@@ -115,11 +109,20 @@ class QueueController:
         )
         self.queue: Controller[Key] = Controller("queues", self._reconcile, workers=64, clock=self.clock)
         self._elastic = ElasticWorkers(self.context, planning, writer, draining)
-        self._status = QueueStatus(self.context, planning.engine)
-        self.metrics = QueueMetrics(self.caches, self._status.problems, planning.engine, self.settings)
+        self.publishing = Publishing(self.context, planning.engine)
+        problems = self.publishing.status.problems
+        self.metrics = QueueMetrics(self.caches, problems, planning.engine, self.settings)
         self.context.stored = self.metrics.stored
-        self._pace = StatusPace(self.clock, lambda one: self.caches.others[one[0]].get(one[1]) is not None)
-        self.statuses: Controller[Address] = Controller("queue-status", self._publish_now, workers=8, clock=self.clock)
+        self._queue_changes = QueueChanges(
+            planning,
+            self.caches,
+            self.facts,
+            self.publishing,
+            self.metrics,
+            update_all=self._update_all,
+            look=lambda key: self.queue.enqueue(key),
+            namespace_changed=self._namespace_changed,
+        )
         self._owners = Owners(client, without_queue_name=unnamed)
         self._claims: Controller[Address] = Controller("queue-owners", self._judge_claim, workers=8, clock=self.clock)
         self._judged: dict[str, tuple[str, bool]] = {}
@@ -145,7 +148,7 @@ class QueueController:
                 await self.caches.synced()
                 await self._until_planned()
                 tasks.create_task(self.queue.run())
-                tasks.create_task(self.statuses.run())
+                tasks.create_task(self.publishing.run())
                 tasks.create_task(self._claims.run())
                 tasks.create_task(self._check_now_and_then())
                 tasks.create_task(self.reasons.run())
@@ -166,7 +169,7 @@ class QueueController:
     def subscribe(self) -> None:
         """Queues before gangs: a gang that is told finds its queue."""
         for kind, cache in self.caches.others.items():
-            cache.subscribe(partial(self._other_changed, kind))
+            cache.subscribe(partial(self._queue_changes.take, kind))
         for kind, jobs in self.caches.jobs.items():
             jobs.subscribe(partial(self._job_changed, BY_KIND[kind]))
         for kind, blueprints in self.caches.blueprints.items():
@@ -261,12 +264,12 @@ class QueueController:
         for uid in self._incomplete.late(now):  # something has changed: one of them may have to go now
             self.queue.enqueue(self._keys[uid], PODS_PAUSE)
         for namespace, name in sorted(self.planning.engine.usage_changed()):
-            self.statuses.enqueue((kinds.LOCAL_QUEUE, Key(namespace, name)), STATUS_PAUSE)
+            self.publishing.soon(kinds.LOCAL_QUEUE, Key(namespace, name))
         self._elastic.planned(plan)
         for uid in self.planning.engine.regrown():
             workload = self.caches.workloads.get(self._keys[uid]) if uid in self._keys else None
             if workload is not None:
-                self._publish(self._status.update(workload, self.facts.alone(workload)))
+                self.publishing.update(workload, self.facts.alone(workload))
         self.reasons.changed(self.planning.turn)
 
     def _is_given(self, gang: Gang) -> bool:
@@ -286,10 +289,6 @@ class QueueController:
         finally:
             self.planning.observe(self.context.observations.take())
 
-    async def _publish_now(self, address: Address) -> None:
-        self._pace.published(address)
-        await self._status.publish(*address)
-
     def _refresh(self, gang: Gang) -> None:
         self.queue.enqueue(Key(gang.namespace, gang.name))
 
@@ -303,7 +302,7 @@ class QueueController:
             self._gangs.pop(key, None)
             self._unsettled.forget(change.key)
             self._telling.forget(key)
-            self._publish(self._status.counts.forget(uid))
+            self.publishing.forget(uid)
             self._keys.pop(uid, None)
             if self._destinations is not None:
                 self._destinations.forget(uid)
@@ -371,7 +370,7 @@ class QueueController:
         key = self._keys.get(gang.uid) or key_of(workload)
         self._unsettled.update(key, gang.state == "finished" and not finalizers(workload))
         self._telling.update(gang, self._sharing(workload), condition(workload, "QuotaReserved") is not None)
-        self._publish(self._status.update(workload, self.facts.alone(workload)))
+        self.publishing.update(workload, self.facts.alone(workload))
         if before is None or (before.state, before.checks_done) != (gang.state, gang.checks_done):
             for request in self.caches.requests_of(workload):
                 self.planning.refresh_booking(request)
@@ -506,67 +505,6 @@ class QueueController:
             self._update(workload)
             self.queue.enqueue(key_of(workload))
 
-    def _other_changed(self, kind: Kind, change: Change) -> None:
-        if not concerns_us(change):
-            return
-        name, obj = change.key.name, change.new
-        if kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE) and not asks_otherwise(change):
-            self._activity_changed(kind, change.key)
-            return
-        match kind:
-            case kinds.CLUSTER_QUEUE:
-                self._update_cluster_queue(name)
-                self._update_all(self._workloads_of(name))
-                self._note_local_queues(name)
-                self._note_what_it_names(change)
-                self._publish_cohorts(name)
-                if obj is None:
-                    self.metrics.forget(name)
-                if obj is None or change.old is None or obj.spec.cohort_name != change.old.spec.cohort_name:
-                    self.metrics.forget_cohorts()
-            case kinds.COHORT:
-                self._update_or_remove(f"Cohort/{name}", obj, read.cohort)
-                self.metrics.forget_cohorts()
-                self._publish_shares()
-            case kinds.RESOURCE_FLAVOR:
-                self._update_or_remove(f"ResourceFlavor/{name}", obj, read.flavor)
-                self._note_cluster_queues()
-                for one in filter(None, (change.old, change.new)):
-                    if one.spec.topology_name:
-                        self.statuses.enqueue((kinds.TOPOLOGY, Key("", one.spec.topology_name)))
-            case kinds.TOPOLOGY:
-                self._update_or_remove(f"Topology/{name}", obj, read.topology)
-                self._note_cluster_queues()
-            case kinds.LOCAL_QUEUE:
-                self._update_or_remove(f"LocalQueue/{change.key}", obj, read.local_queue)
-                self._update_all(self.caches.workloads.by_index("queue", str(change.key)))
-                if obj is None:
-                    self.metrics.forget_local(name, change.key.namespace)
-                for one in filter(None, (change.old, change.new)):
-                    self.statuses.enqueue((kinds.CLUSTER_QUEUE, Key("", one.spec.cluster_queue)), STATUS_PAUSE)
-            case kinds.ADMISSION_CHECK | kinds.PROVISIONING_REQUEST_CONFIG:
-                self._checks_changed()
-            case kinds.NAMESPACE:
-                if obj is None:
-                    self.planning.remove_fact(f"Namespace/{name}")
-                else:
-                    self.planning.update_fact(Namespace(name=name, labels=dict(obj.metadata.labels or {})))
-                    self._namespace_changed(name)
-            case kinds.WORKLOAD_PRIORITY_CLASS:
-                self._look_at_class(name)
-            case kinds.PRIORITY_CLASS:
-                self._look_at_class("")  # of jobs that name none of ours, the pods' class may count
-        if kind in (*KEPT, kinds.LOCAL_QUEUE):
-            self.statuses.enqueue((kind, change.key))
-        self.planning.replan()
-
-    def _activity_changed(self, kind: Kind, key: Key) -> None:
-        """A queue is active now, or no longer: what we stored there ourselves. Queues that stand on it say so, too; the
-        engine has decided it by what made it so."""
-        self.statuses.enqueue((kind, key))
-        if kind == kinds.CLUSTER_QUEUE:
-            self._note_local_queues(key.name)
-
     def _namespace_changed(self, name: str) -> None:
         """Its labels may have given its jobs a part in queues."""
         for kind, cache in self.caches.jobs.items() if self._managing.by_labels else ():
@@ -577,87 +515,6 @@ class QueueController:
         """What pods are given where they do not say what they need is another now."""
         if concerns_us(change):
             self._update_all(self.caches.workloads.list(namespace))
-
-    def _look_at_class(self, name: str) -> None:
-        """Jobs with this label of a priority class: their Workloads take over its value, or can be made now."""
-        for kind, cache in self.caches.jobs.items():
-            for job in cache.list():
-                if label(job, kueue_names.PRIORITY_CLASS) == name:
-                    self.queue.enqueue(workload_key(BY_KIND[kind], job))
-        for workload in self.caches.workloads.list() if name else ():
-            if class_of(workload) == name and self.caches.job_of(key_of(workload)) is None:
-                self.queue.enqueue(key_of(workload))
-
-    def _note_what_it_names(self, change: Change) -> None:
-        """Flavors and checks that are to be deleted stay for as long as a queue names them."""
-        for queue in filter(None, (change.old, change.new)):
-            for kind in (kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK):
-                for name in named_by(queue, kind):
-                    self.statuses.enqueue((kind, Key("", name)))
-
-    def _update_cluster_queue(self, name: str) -> None:
-        self._update_or_remove(f"ClusterQueue/{name}", self.caches.cluster_queue(name), self.facts.cluster_queue)
-
-    def _update_or_remove(self, key: str, obj: Any, made: Callable[[Any], Any]) -> None:
-        if obj is None:
-            self.planning.remove_fact(key)
-            return
-        try:
-            self.planning.update_fact(made(obj))
-        except (BadInput, AttributeError, KeyError, TypeError, ValueError) as error:
-            log.warning("%s is left out: %s", key, error)
-            self.planning.remove_fact(key)
-
-    def _checks_changed(self) -> None:
-        for check in self.caches.checks:
-            self.statuses.enqueue((kinds.ADMISSION_CHECK, check))
-        self._note_cluster_queues()
-        for queue in self.caches.cluster_queues.list():
-            self._update_cluster_queue(queue.metadata.name)
-            if rules_of(queue):
-                self._update_all(self._workloads_of(queue.metadata.name))
-
-    def _workloads_of(self, cluster_queue: str) -> list[StoredWorkload]:
-        found = self.caches.workloads.by_index("reserved", cluster_queue)
-        for local in self.caches.local_queues_of(cluster_queue):
-            found += self.caches.workloads.by_index("queue", str(key_of(local)))
-        return list({one.metadata.uid: one for one in found}.values())
-
-    def _publish(self, addresses: Iterable[Address]) -> None:
-        """Numbers of these queues have changed."""
-        for address in addresses:
-            self.statuses.enqueue(address, self._pace.pause(address, self._status.counts.of(*address).is_empty))
-            if address[0] == kinds.CLUSTER_QUEUE:
-                self._publish_cohorts(address[1].name)
-
-    def _publish_shares(self) -> None:
-        """A cohort is another: what it gives changes the shares of all that are below and beside it."""
-        if not self.settings.fair_sharing:
-            return
-        for cohort in self.caches.cohorts:
-            self.statuses.enqueue((kinds.COHORT, cohort), STATUS_PAUSE)
-        self._note_cluster_queues()
-
-    def _publish_cohorts(self, cluster_queue: str) -> None:
-        """The shares of all cohorts above it have changed with its own."""
-        if not self.settings.fair_sharing:
-            return
-        queue = self.caches.cluster_queue(cluster_queue)
-        above, seen = queue.spec.cohort_name if queue is not None else "", set[str]()
-        while above and above not in seen:
-            seen.add(above)
-            self.statuses.enqueue((kinds.COHORT, Key("", above)), STATUS_PAUSE)
-            cohort = self.caches.cohorts.get(Key("", above))
-            above = cohort.spec.parent_name if cohort is not None else ""
-
-    def _note_cluster_queues(self) -> None:
-        for queue in self.caches.cluster_queues:
-            self.statuses.enqueue((kinds.CLUSTER_QUEUE, queue), STATUS_PAUSE)
-            self._note_local_queues(queue.name)
-
-    def _note_local_queues(self, cluster_queue: str) -> None:
-        for local in self.caches.local_queues_of(cluster_queue):
-            self.statuses.enqueue((kinds.LOCAL_QUEUE, key_of(local)), STATUS_PAUSE)
 
     async def _check_now_and_then(self) -> None:
         """Events wake workloads long before; this finds what they did not: admitted and not started, or undecided."""
