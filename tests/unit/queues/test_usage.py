@@ -11,7 +11,7 @@ from shoal.api import kinds
 from shoal.api.gang import SUBMITTED_BY, USER_USAGE
 from shoal.api.meta import Json
 from shoal.controllers.queues import QueueSettings
-from shoal.controllers.queues.controller import QueueController
+from shoal.controllers.queues.publishing import Publishing
 from shoal.controllers.queues.settings import AdmissionFairSharing
 from shoal.errors import BadInput
 from shoal.sdk import places
@@ -140,7 +140,7 @@ def test_any_interval_above_nothing_is_taken_and_none_keeps_the_controller_busy(
 
 
 def published_with_a_gang_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QueueController, "_publish_shares", lambda self: None)
+    monkeypatch.setattr(Publishing, "shares", lambda self: None)
 
 
 @proven(without=published_with_a_gang_only)

@@ -13,7 +13,7 @@ from shoal.api.meta import Json
 from shoal.controllers.queues.caches import QUEUE_KINDS, SHARED_KINDS
 from shoal.controllers.queues.checks import steps
 from shoal.controllers.queues.checks.draft import Draft
-from shoal.controllers.queues.controller import QueueController
+from shoal.controllers.queues.queue_changes import QueueChanges
 from tests.cluster import Cluster
 from tests.faults import proven
 from tests.unit.queues.build import (
@@ -70,7 +70,7 @@ async def test_a_queue_that_is_deleted_while_in_use_goes_with_its_last_workload(
 
 
 def wakes_nothing_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QueueController, "_note_what_it_names", lambda self, change: None)
+    monkeypatch.setattr(QueueChanges, "_note_what_it_names", lambda self, change: None)
 
 
 @proven(without=wakes_nothing_it_names)

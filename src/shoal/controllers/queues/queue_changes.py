@@ -104,17 +104,19 @@ class QueueChanges:
         self._update_cluster_queue(name)
         self._update_all(self._workloads_of(name))
         self._publishing.local_queues(name)
-        for queue in filter(
-            None, (old, new)
-        ):  # flavors and checks that are to be deleted stay while a queue names them
-            for kind in (kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK):
-                for named in named_by(queue, kind):
-                    self._publishing.now(kind, Key("", named))
+        self._note_what_it_names(change)
         self._publishing.cohorts_above(name)
         if new is None:
             self._metrics.forget(name)
         if new is None or old is None or new.spec.cohort_name != old.spec.cohort_name:
             self._metrics.forget_cohorts()
+
+    def _note_what_it_names(self, change: Change) -> None:
+        """Flavors and checks that are to be deleted stay for as long as a queue names them."""
+        for queue in filter(None, (change.old, change.new)):
+            for kind in (kinds.RESOURCE_FLAVOR, kinds.ADMISSION_CHECK):
+                for name in named_by(queue, kind):
+                    self._publishing.now(kind, Key("", name))
 
     def _local_queue_changed(self, change: Change) -> None:
         self._update_or_remove(f"LocalQueue/{change.key}", change.new, read.local_queue)
