@@ -35,10 +35,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `tests` 
 
 from tests.controlplane import build, kueue_runner, quota_watch
 
-PAUSE, LARGE_PAUSE = "queues.preemption_pause_seconds=10", "queues.preemption_pause_seconds=300"
-"""The runner's Workloads run for a second at most: those that are to make way mostly end by themselves; on the large
-scale later, as its generator keeps the API server busy for minutes."""
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -111,9 +107,8 @@ ALL = (Row("greedy"), Row("shoal"), Row("shoal", 50), Row("kueue", 50), Row("kue
 def one_run(row: Row, asked: argparse.Namespace, folder: Path) -> kueue_runner.Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     rate = ("--kube-api-qps", str(row.qps)) if row.qps else ()
-    pause = LARGE_PAUSE if asked.large else PAUSE
     subjects = {
-        "shoal": lambda: kueue_runner.shoal(folder, "--set", pause, *rate, *asked.option),
+        "shoal": lambda: kueue_runner.shoal(folder, *rate, *asked.option),
         "greedy": lambda: kueue_runner.greedy(folder),
         "kueue": lambda: kueue_runner.kueue(row.qps or 50),
     }

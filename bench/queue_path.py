@@ -373,7 +373,7 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=0.2, help="this part of the Workloads of each class")
     parser.add_argument("--service", type=float, default=4.5, help="milliseconds of the server for one write")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between two plans")
-    parser.add_argument("--patience", type=float, default=10, help="seconds before a gang evicts others")
+    parser.add_argument("--patience", type=float, help="seconds before a gang evicts others; default: not set")
     parser.add_argument("--history", default="memory", help="as --history of `shoal controller`")
     parser.add_argument("--profile", help="a file for cProfile's figures")
     asked = parser.parse_args()

@@ -51,7 +51,7 @@ BASELINE = {
 }
 
 
-def shoal(pause: float) -> Callable[[Client, Clock], Awaitable[None]]:
+def shoal(pause: float | None) -> Callable[[Client, Clock], Awaitable[None]]:
     settings = QueueSettings(supply="off", preemption_pause_seconds=pause)
     return lambda client, clock: planned(client, clock=clock, queues=settings, wrappers=False).run()
 
@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--part", type=float, default=1.0, help="this part of the Workloads of each class")
     parser.add_argument("--subject", choices=["shoal", "greedy"], default="shoal")
     parser.add_argument("--service", type=float, help="milliseconds of the server for one write; default: 20 / cohorts")
-    parser.add_argument("--pause", type=float, default=10.0, help="preemption_pause_seconds of Shoal")
+    parser.add_argument("--pause", type=float, help="preemption_pause_seconds of Shoal; default: not set")
     asked = parser.parse_args()
     config = {"cohorts": [{**BASELINE, "count": asked.cohorts}]}
     for each in BASELINE["queuesSets"][0]["workloadsSets"]:

@@ -10,7 +10,6 @@ from tests.controlplane import kueue_runner, quota_watch
 
 LIMIT, LARGE_LIMIT = 1500.0, 1800.0
 """Seconds: how fast it is has a benchmark of its own, here it has to end."""
-PATIENT = ("--set", "queues.preemption_pause_seconds=300")
 
 
 @pytest.mark.timeout(LIMIT + 300)
@@ -27,7 +26,7 @@ def test_the_baseline_ends_with_nothing_unfinished_and_the_quota_never_exceeded(
 @pytest.mark.timeout(LARGE_LIMIT + 300)
 def test_the_large_scale_ends_with_nothing_unfinished_and_the_quota_never_exceeded(tmp_path: Path) -> None:
     """The runner drops events of its own here, so that only the watch knows how many have finished."""
-    subject = kueue_runner.watched(tmp_path, kueue_runner.shoal(tmp_path, *PATIENT))
+    subject = kueue_runner.watched(tmp_path, kueue_runner.shoal(tmp_path))
     outcome = kueue_runner.run(tmp_path, subject, kueue_runner.large(), LARGE_LIMIT)
     assert (outcome.expected, outcome.ended) == (50_000, True), outcome
     record = quota_watch.read(tmp_path / kueue_runner.QUOTA)

@@ -81,8 +81,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What Kueue calls waitForPodsReady. Not set: a gang may take as long as it likes to become ready."""
     recovery_seconds: Seconds = 300.0
     """For how long a gang may lack pods that it has lost while it keeps another from being whole; 0: for ever."""
-    preemption_pause_seconds: Seconds = 0.0
-    """How long a gang that may evict others waits for them to end by themselves; their quota is kept for it."""
+    preemption_pause_seconds: Seconds | None = None
+    """How long a gang that may evict others waits for them to end by themselves; their quota is kept for it. Not set:
+    where gangs of the cohort ended within ten lately, until those have run for twenty; where too few have ended to
+    tell, two for gangs that have just started; elsewhere not at all. 0: never."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     """How long workers of a queued Ray cluster have after Ray was told that they go (its own drain call), where a grown
     cluster shrinks or a gang is preempted; 0: they go at once. A ClusterQueue's annotation `shoal.dev/drain-seconds`
@@ -150,12 +152,13 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decisions(self) -> DecisionSettings:
+        pause = self.preemption_pause_seconds
         return DecisionSettings(
             fair_sharing=self.fair_sharing,
             share_strategies=self.preemption_strategies,
             usage_sharing=self.admission_fair_sharing.decisions if self.admission_fair_sharing is not None else None,
             ignore_undeclared=self.quota_check_strategy == "IgnoreUndeclared",
             partial_admission=self.partial_admission,
-            patience=round(self.preemption_pause_seconds * 1_000_000),
+            patience=None if pause is None else round(pause * 1_000_000),
             wait_for_pods_ready=self.pods_ready is not None and self.pods_ready.block_admission,
         )

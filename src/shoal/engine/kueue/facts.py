@@ -265,9 +265,9 @@ class KueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     gates: Gates = Gates()
     usage_sharing: UsageSharing | None = None
     """Admission fair sharing, in cluster queues that ask for it; None: in none."""
-    patience: int = 0
+    patience: int | None = 0
     """Microseconds for which a gang that could evict others waits for them to end by themselves; what they hold is kept
-    for it. Kueue evicts at once."""
+    for it. None: where gangs end within seconds. Kueue evicts at once."""
     exact: bool = False
     """Decide as Kueue in every step, even where that goes in circles; for comparison. What is different otherwise is
     named in `rules`."""

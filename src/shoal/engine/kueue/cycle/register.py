@@ -48,6 +48,8 @@ class Register:
         """Key of a slice to that of the one that takes its place."""
         self._waiting_in: dict[str, str] = {}
         """UID of a waiting gang to its cluster queue."""
+        self._ended: list[QueueMember] = []
+        """Gangs that ended by themselves since the last plan."""
         self._shapes_stale = False
         self._all_woken = False
         """Every gang may try again in the next plan: a thousand namespaces that come before it cost as much as one."""
@@ -65,6 +67,7 @@ class Register:
         if old is not None and old.gang == gang and old.holds == (gang.state in HOLDING):
             return
         if gang.state == "finished":
+            self._note_end(old)
             self.remove_gang(gang.key)
             return
         member = self._member(gang)
@@ -97,12 +100,17 @@ class Register:
         if member is not None:
             self._take_out(member)
             del self.members[key]
-            self.state.patient.pop(member.uid, None)
+            self.state.preemption_pause.forget(member.uid)
             if self.state.usage is not None:
                 self.state.usage.left(member.uid)
             self.state.give_up_room(member.uid)
             self.state.outside_change()
             self._renew_successor(key)
+
+    def _note_end(self, member: QueueMember | None) -> None:
+        """It ended by itself; when, the next plan says."""
+        if member is not None and member.holds and not member.evicted and self.state.preemption_pause.learns:
+            self._ended.append(member)
 
     def take_back(self, key: str) -> None:
         """A reservation that was told to no controller is undone: the gang waits as the facts say."""
@@ -469,10 +477,18 @@ class Register:
 
         if self.state.usage is not None and self.state.usage.is_due(now):
             self._sample_usage(self.state.usage, now)
-        for uid in self.state.lost_patience():
+        self._learn_pause()
+        for uid in self.state.preemption_pause.over(self.now):
             waits = self.state.records.get(self._waiting_in.get(uid, ""))
             if waits is not None:
                 self.heads.arrived(waits)
+
+    def _learn_pause(self) -> None:
+        ended, self._ended = self._ended, []
+        for member in ended:
+            record = self.state.records.get(member.queue)
+            if record is not None:
+                self.state.preemption_pause.ended(member, record.node.root(), self.now)
 
     def _sample_usage(self, usage: UsageLedger, now: int) -> None:
         """Who had much lately is another one now: in queues that are shared by usage lines stand in another order, and
@@ -503,7 +519,7 @@ class Register:
     def next_wake(self) -> int | None:
         """The moment at which a back-off ends, a gang stops waiting for others to end, or usage is to be sampled."""
         sample = self.state.usage.next_sample() if self.state.usage is not None else None
-        moments = [self.state.patience_ends(), self._next_awake(), sample]
+        moments = [self.state.preemption_pause.next_end(), self._next_awake(), sample]
         return min((one for one in moments if one is not None), default=None)
 
     def _next_awake(self) -> int | None:

@@ -7,7 +7,6 @@ no gang may evict one that evicted it since something outside last changed.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 
 from shoal.engine.kueue.cycle.entry import Entry
 from shoal.engine.kueue.cycle.lacking import LackingPlaces
+from shoal.engine.kueue.cycle.preemption_pause import PreemptionPause
 from shoal.engine.kueue.cycle.record import QueueRecord
 from shoal.engine.kueue.demand import QueueMember, topology_of
 from shoal.engine.kueue.facts import Flavor, KueueSettings, LocalQueue, Usage
@@ -76,7 +76,7 @@ class QueueState:
         self.is_restless = False
         """Does the plan under way go round and round? Then rooms are kept whole."""
         self._rooms_in: dict[QuotaTreeNode, dict[str, FreedQuota]] = {}
-        self._kept_in: dict[QuotaTreeNode, tuple[tuple[int, bool], dict[str, tuple[FreedQuota, Usage]]]] = {}
+        self._kept_in: dict[QuotaTreeNode, tuple[tuple[int, bool, bool], dict[str, tuple[FreedQuota, Usage]]]] = {}
         self._claims = VictimClaims()
         """Victims of rooms, where preemptors wait for them before they evict."""
         self.awaited: dict[str, set[str]] = {}
@@ -89,9 +89,7 @@ class QueueState:
         """By UID: gangs with quota that have pods without a place in their topology."""
         self.unready: set[str] = set()
         """UIDs of gangs with quota whose pods are not all ready."""
-        self.patient: dict[str, int] = {}
-        """By UID of a gang that could evict others: the moment until which it waits for them to end by themselves."""
-        self._patience_ends: list[tuple[int, str]] = []
+        self.preemption_pause = PreemptionPause(settings.patience)
         self.surplus = SurplusLedger()
         """What elastic gangs have beyond their admission; not in the trees."""
         self.backfilling: set[str] = set()
@@ -145,7 +143,7 @@ class QueueState:
         if record.waiting.sticky == member.uid:
             record.waiting.sticky = ""
         room = self._drop_room(member.uid)
-        self.patient.pop(member.uid, None)
+        self.preemption_pause.forget(member.uid)
         if self.settings.wait_for_pods_ready:
             self.unready.add(member.uid)
         self.forest.bump(record.node)
@@ -157,33 +155,14 @@ class QueueState:
 
     def is_patient(self, entry: Entry) -> bool:
         """Does it still wait for its victims to end by themselves? Not where one of them is on its way out already."""
-        if not self.settings.patience or any(victim.member.evicted for victim in entry.victims):
+        victims = [victim.member for victim in entry.victims]
+        if any(victim.evicted for victim in victims):
             return False
-        uid = entry.member.uid
-        if uid not in self.patient:
-            self.patient[uid] = self.now + self.settings.patience
-            heapq.heappush(self._patience_ends, (self.patient[uid], uid))
-        return self.now < self.patient[uid]
+        return self.preemption_pause.waits(entry.member.uid, entry.record.node.root(), victims, self.now)
 
     def is_still_patient(self, uid: str) -> bool:
         """Does it wait for victims that it has chosen, and may not evict them yet?"""
-        return self.now < self.patient.get(uid, 0)
-
-    def lost_patience(self) -> list[str]:
-        """UIDs of gangs whose patience has ended since the last call."""
-        found = []
-        while self._patience_ends and self._patience_ends[0][0] <= self.now:
-            found.append(heapq.heappop(self._patience_ends)[1])
-        return found
-
-    def patience_ends(self) -> int | None:
-        """When that of the next one does."""
-        while self._patience_ends:
-            at, uid = self._patience_ends[0]
-            if self.patient.get(uid) == at:
-                return at
-            heapq.heappop(self._patience_ends)
-        return None
+        return self.preemption_pause.still_waits(uid, self.now)
 
     def note_preemption(self, entry: Entry, *, patient: bool = False) -> None:
         """Victims are told to leave, or waited for; from now on their room is spoken for."""
@@ -202,7 +181,7 @@ class QueueState:
         if before is not None and before.usage != room.usage:
             self.heads.freed(before.node)
         self._put_room(entry.member.uid, room)
-        if self.settings.patience:
+        if self._waits_for_victims(entry.member.uid, entry.record.node.root()):
             self._claim(entry, [uid for _, uid, _ in leaving])
         for victim in () if patient else entry.victims:
             self._evicted_by.setdefault(victim.member.uid, set()).add(entry.member.uid)
@@ -261,22 +240,25 @@ class QueueState:
     def kept_in(self, root: QuotaTreeNode) -> dict[str, tuple[FreedQuota, Usage]]:
         """By UID of the preemptor: the rooms in one tree, each with what of it is to be kept from others. Worked out
         once for as long as the tree and its rooms stay as they are."""
-        mark = (root.generation, self.is_restless)
+        mark = (root.generation, self.is_restless, self.preemption_pause.is_for_all(root))
         known = self._kept_in.get(root)
         if known is None or known[0] != mark:
             rooms = self._rooms_in.get(root, NO_ROOMS)
-            known = self._kept_in[root] = (mark, {uid: (room, self._kept(room)) for uid, room in rooms.items()})
+            known = self._kept_in[root] = (mark, {uid: (room, self._kept(uid, room)) for uid, room in rooms.items()})
         return known[1]
 
-    def _kept(self, room: FreedQuota) -> Usage:
+    def _waits_for_victims(self, uid: str, root: QuotaTreeNode) -> bool:
+        return self.preemption_pause.is_for_all(root) or self.is_still_patient(uid)
+
+    def _kept(self, uid: str, room: FreedQuota) -> Usage:
         """While victims are waited for, not what they hold yet: no gang can take that, and others of the cohort need
         not stand still for it; unless a plan does not come to rest so."""
-        if not self.settings.patience or self.is_restless or not room.victims:
+        if self.is_restless or not room.victims or not self._waits_for_victims(uid, room.node.root()):
             return room.usage
         usage = dict(room.usage)
-        for name, uid, _ in room.victims:
+        for name, victim, _ in room.victims:
             record = self.records.get(name)
-            member = record.reserved.get(uid) if record is not None else None
+            member = record.reserved.get(victim) if record is not None else None
             for at, amount in member.usage.items() if member is not None else ():
                 if at in usage:
                     usage[at] = max(0, usage[at] - amount)

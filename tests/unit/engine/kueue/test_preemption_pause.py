@@ -1,0 +1,180 @@
+"""Where no pause before evictions is set: gangs that end within seconds are waited for, others are evicted at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.engine import Engine
+from shoal.engine.kueue import Flavor, KueueSettings, LocalQueue
+from shoal.engine.kueue.cycle import preemption_pause
+from shoal.engine.kueue.cycle.preemption_pause import PreemptionPause
+from shoal.engine.kueue.facts import Terms
+from shoal.engine.model import Gang, Namespace, Plan
+from shoal.engine.settings import EngineSettings
+from tests.faults import proven
+from tests.unit.engine.kueue.world import gang, queue
+
+SECOND = 1_000_000
+MANY = 20
+
+
+class Line:
+    """A queue of one cpu whose gangs run one after the other, then one of two cpu."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.engine = Engine(EngineSettings(), KueueSettings(**{"patience": None, **settings}))
+        self.now = 1_000 * SECOND
+        self.numbers = 0
+        self.engine.update(Namespace(name="default"))
+        self.engine.update(Flavor(name="default"))
+        self.engine.update(queue("research", 1, within="LowerPriority"))
+        self.engine.update(LocalQueue(namespace="default", name="research", cluster_queue="research"))
+
+    def plan(self, after: float = 0.1) -> Plan:
+        self.now += round(after * SECOND)
+        return self.engine.plan(self.now)
+
+    def wants(self, name: str, priority: int = 0) -> Gang:
+        made = msgspec.structs.replace(gang(name, "research", priority=priority, at=self.now), supply="off")
+        self.engine.update(made)
+        return made
+
+    def start(self, name: str, priority: int = 0) -> Gang:
+        """It waits, is given quota, and that is stored."""
+        made = self.wants(name, priority)
+        (given,) = self.plan().reservations
+        terms = {"kueue": Terms(cluster_queue="research")}
+        stored = msgspec.structs.replace(
+            made, state="admitted", admitted_at=self.now, assignment=given.assignment, details=terms
+        )
+        self.engine.update(stored)
+        return stored
+
+    def end(self, one: Gang) -> None:
+        self.engine.update(msgspec.structs.replace(one, state="finished", assignment=()))
+
+    def run(self, seconds: float, times: int = MANY) -> None:
+        """So many gangs, one after the other."""
+        for _ in range(times):
+            self.numbers += 1
+            one = self.start(f"run-{self.numbers}")
+            self.now += round(seconds * SECOND)
+            self.end(one)
+        self.plan()
+
+
+def evicts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PreemptionPause, "of", lambda self, root: 0)
+
+
+@proven(without=evicts_at_once)
+def test_f877_gangs_that_end_within_seconds_are_not_evicted_without_any_setting() -> None:
+    """F877: gangs of a queue run for a second each, and one of higher priority comes while one runs. Holds: it waits
+    for that one to end instead of evicting it, with settings as they are shipped, and has its quota then."""
+    line = Line()
+    line.run(1.0)
+    one = line.start("short")
+    line.wants("urgent", priority=9)
+    assert not line.plan().preempts
+    line.end(one)
+    assert [started.uid for started in line.plan(1.0).reservations] == ["uid-urgent"]
+
+
+def test_what_does_not_end_after_all_is_evicted_twenty_seconds_after_its_start() -> None:
+    line = Line()
+    line.run(1.0)
+    line.start("endless")
+    started = line.now
+    line.wants("urgent", priority=9)
+    waiting = line.plan(3.0)
+    assert not waiting.preempts and waiting.wake_at == started + preemption_pause.WAIT
+    assert not line.plan(16.9).preempts
+    assert [one.uid for one in line.plan(0.1).preempts] == ["uid-endless"]
+
+
+def test_one_that_has_just_started_has_two_seconds_where_too_few_have_ended_to_tell() -> None:
+    line = Line()
+    one = line.start("first")
+    line.wants("urgent", priority=9)
+    waiting = line.plan(0.5)
+    assert not waiting.preempts and waiting.wake_at == line.now - SECOND // 2 + preemption_pause.FRESH
+    assert [each.uid for each in line.plan(1.5).preempts] == [one.uid]
+
+
+def test_and_longer_once_enough_have_ended_meanwhile() -> None:
+    line = Line()
+    line.run(1.0, preemption_pause.ENOUGH - 1)
+    line.engine.update(queue("research", 2, within="LowerPriority"))
+    one, other = line.start("one"), line.start("other")
+    line.wants("urgent", priority=9)
+    line.wants("as-urgent", priority=9)
+    assert not line.plan().preempts
+    line.end(one)
+    assert len(line.plan(1.5).reservations) == 1
+    assert not line.plan(15.0).preempts
+    assert [each.uid for each in line.plan(5.0).preempts] == [other.uid]
+
+
+def test_one_that_had_none_to_evict_when_its_time_ended_waits_for_the_next_anew() -> None:
+    line = Line(patience=30 * SECOND)
+    one = line.start("running")
+    line.wants("urgent", priority=9)
+    assert not line.plan().preempts
+    line.engine.update(msgspec.structs.replace(one, priority=20))
+    assert not line.plan(33.0).preempts
+    line.engine.update(one)
+    assert not line.plan().preempts
+    assert not line.plan(29.0).preempts
+    assert [one.uid for one in line.plan(1.0).preempts] == ["uid-running"]
+
+
+@pytest.mark.parametrize("seconds, times", [(60.0, MANY), (12.0, MANY)])
+def test_at_once_where_gangs_run_for_longer(seconds: float, times: int) -> None:
+    line = Line()
+    line.run(seconds, times)
+    line.start("running")
+    line.wants("urgent", priority=9)
+    assert [one.uid for one in line.plan().preempts] == ["uid-running"]
+
+
+def test_one_that_runs_for_long_already_is_evicted_at_once_though_others_end_soon() -> None:
+    line = Line()
+    line.run(1.0)
+    line.start("long")
+    line.plan(21.0)
+    line.wants("urgent", priority=9)
+    assert [one.uid for one in line.plan().preempts] == ["uid-long"]
+
+
+def test_one_long_run_among_many_short_ones_changes_nothing() -> None:
+    line = Line()
+    line.run(1.0)
+    line.run(3_600.0, 1)
+    line.run(1.0, 1)
+    line.start("short")
+    line.wants("urgent", priority=9)
+    assert not line.plan().preempts
+
+
+def test_zero_is_at_once_whatever_was_seen() -> None:
+    line = Line(patience=0)
+    line.run(1.0)
+    line.start("short")
+    line.wants("urgent", priority=9)
+    assert [one.uid for one in line.plan().preempts] == ["uid-short"]
+
+
+def test_time_in_which_nothing_was_planned_counts_as_run() -> None:
+    """Nothing changes while a gang runs for an hour, so that no plan is made until it has ended."""
+    line = Line()
+    for _ in range(MANY):
+        line.numbers += 1
+        one = line.start(f"run-{line.numbers}")
+        line.now += 3_600 * SECOND
+        line.end(one)
+    line.start("running")
+    line.wants("urgent", priority=9)
+    assert [one.uid for one in line.plan().preempts] == ["uid-running"]
