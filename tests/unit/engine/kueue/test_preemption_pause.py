@@ -118,7 +118,7 @@ def test_and_longer_once_enough_have_ended_meanwhile() -> None:
     assert [each.uid for each in line.plan(5.0).preempts] == [other.uid]
 
 
-def test_one_that_had_none_to_evict_when_its_time_ended_waits_for_the_next_anew() -> None:
+def test_one_that_had_none_to_evict_when_its_time_ended_waits_again_for_the_next() -> None:
     line = Line(patience=30 * SECOND)
     one = line.start("running")
     line.wants("urgent", priority=9)

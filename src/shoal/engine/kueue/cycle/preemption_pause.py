@@ -29,7 +29,7 @@ ENOUGH = 10
 SHARE = 16
 """The average moves towards the newest end by one part of so many."""
 LAPSED = 2 * SECOND
-"""A gang whose time ended so long ago without an eviction had none to evict then: the next ones are waited for anew."""
+"""A gang whose time ended so long ago without an eviction had none to evict then: for the next ones it waits again."""
 MOST_TREES = 10_000
 NEVER = (0, 0)
 
