@@ -11,7 +11,9 @@ from shoal.engine import Engine
 from shoal.engine.kueue import Flavor, KueueSettings, LocalQueue
 from shoal.engine.kueue.cycle import preemption_pause
 from shoal.engine.kueue.cycle.preemption_pause import PreemptionPause
+from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Terms
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.engine.model import Gang, Namespace, Plan
 from shoal.engine.settings import EngineSettings
 from tests.faults import proven
@@ -178,3 +180,16 @@ def test_time_in_which_nothing_was_planned_counts_as_run() -> None:
     line.start("running")
     line.wants("urgent", priority=9)
     assert [one.uid for one in line.plan().preempts] == ["uid-running"]
+
+
+def test_one_whose_victims_have_all_ended_waits_for_its_own_time() -> None:
+    """What they leave may be on its way to it yet."""
+    line = Line()
+    pause, root = PreemptionPause(None), QuotaTreeNode("research", is_queue=True)
+    assert not pause.waits("urgent", root, [], line.now)
+    one = QueueMember(gang("short", "research"), "research")
+    one.reserved_at = line.now
+    for _ in range(preemption_pause.ENOUGH):
+        pause.ended(one, root, line.now + SECOND)
+    assert pause.waits("urgent", root, [], line.now)
+    assert not pause.waits("urgent", root, [], line.now + preemption_pause.WAIT)

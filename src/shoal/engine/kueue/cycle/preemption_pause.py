@@ -75,7 +75,7 @@ class PreemptionPause:
         begins = since
         if self.learns:
             starts = [one.reserved_at for one in victims]
-            begins = min(starts)  # what each leaves is kept for this gang, so that its own time need not end
+            begins = min(starts, default=since)  # what each leaves is kept for this gang: its own time need not end
             if not self.is_for_all(root):
                 if all(start == now for start in starts):
                     return False  # this plan gave them quota, and takes that back before anything is told
