@@ -299,7 +299,7 @@ class World:
         self_dice.shuffle(facts)
         again = Engine(self.settings)
         state = self.engine._state
-        again._state.yielding.to = {uid: set(others) for uid, others in state.yielding.to.items()}
+        again._state.yielding.adopt(state.yielding)
         again._state.served = dict(state.served)
         for fact in facts:
             again.update(fact)

@@ -174,7 +174,7 @@ class LineState:
         yielded to which. Before any fact is told."""
         self.reservation, self.reserved_room = other.reservation, other.reserved_room
         self.reserved_after, self.first_held = other.reserved_after, dict(other.first_held)
-        self.yielding.to = {uid: set(others) for uid, others in other.yielding.to.items()}
+        self.yielding.adopt(other.yielding)
         self.served = dict(other.served)
 
     def _warn(self, key: str, problem: str) -> None:

@@ -24,6 +24,8 @@ class Yielding:
     def __init__(self) -> None:
         self.to: dict[str, set[str]] = {}
         """Which gang was ever stopped for which, by UID."""
+        self._from: dict[str, set[str]] = {}
+        """The same the other way round: gangs end by the thousand, and none looks through all that ever yielded."""
         self.left = 0
         """How often one of them went out of the line: those behind it are free again."""
         self._lines: dict[Hashable, dict[str, Rank]] = {}
@@ -38,12 +40,22 @@ class Yielding:
 
     def note(self, uid: str, preemptor: str) -> None:
         self.to.setdefault(uid, set()).add(preemptor)
+        self._from.setdefault(preemptor, set()).add(uid)
 
     def forget(self, uid: str) -> None:
         """It is gone, or asks for something else."""
-        self.to.pop(uid, None)
-        for others in self.to.values():
-            others.discard(uid)
+        for preemptor in self.to.pop(uid, ()):
+            yielders = self._from[preemptor]
+            yielders.discard(uid)
+            if not yielders:
+                del self._from[preemptor]
+        for yielder in self._from.pop(uid, ()):
+            self.to[yielder].discard(uid)
+
+    def adopt(self, other: Yielding) -> None:
+        """What another book says of who yielded to which."""
+        self.to = {uid: set(preemptors) for uid, preemptors in other.to.items()}
+        self._from = {uid: set(yielders) for uid, yielders in other._from.items()}
 
     def wait(self, uid: str, line: Hashable, place: Rank) -> None:
         """It stands in a line of equals again."""

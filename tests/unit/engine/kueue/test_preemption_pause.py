@@ -11,6 +11,7 @@ from shoal.engine import Engine
 from shoal.engine.kueue import Flavor, KueueSettings, LocalQueue
 from shoal.engine.kueue.cycle import preemption_pause
 from shoal.engine.kueue.cycle.preemption_pause import PreemptionPause
+from shoal.engine.kueue.cycle.returns import QuotaReturns
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Terms
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
@@ -68,8 +69,74 @@ class Line:
         self.plan()
 
 
+class Stream(Line):
+    """A cohort of 40 cpu whose `research` holds all of it, with gangs of one cpu that run for twenty seconds: every
+    half a second one ends, and the next starts. Half of the quota belongs to `lender`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine.update(queue("research", 20, "all", within="LowerPriority"))
+        self.engine.update(queue("lender", 20, "all", reclaim="Any", within="LowerPriority"))
+        self.engine.update(LocalQueue(namespace="default", name="lender", cluster_queue="lender"))
+        self.running: list[Gang] = []
+        for _ in range(80):
+            self.numbers += 1
+            self.running.append(self.start(f"run-{self.numbers}"))
+            self.now += SECOND // 2
+            if len(self.running) > 39:
+                self.end(self.running.pop(0))
+        self.numbers += 1
+        self.running.append(self.start(f"run-{self.numbers}"))
+
+    def lends(self, name: str, cpu: int, priority: int = 0) -> Gang:
+        made = msgspec.structs.replace(gang(name, "lender", cpu, priority=priority, at=self.now), supply="off")
+        self.engine.update(made)
+        return made
+
+
+def nothing_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuotaReturns, "within", lambda self, tree, usage, now: float("inf"))
+
+
+@proven(without=nothing_comes_back)
+def test_f878_an_owner_of_quota_waits_for_what_comes_back_within_seconds() -> None:
+    """F878: gangs that hold quota for twenty seconds borrow all that another queue owns, and one ends every half a
+    second; then the owner's gang comes. Holds: it waits for the next end, evicts none, and comes before those of the
+    borrower that wait."""
+    stream = Stream()
+    stream.wants("next")
+    stream.lends("owner", 1)
+    waiting = stream.plan()
+    assert not waiting.preempts and not waiting.reservations
+    (told,) = (one.explanation.message for one in waiting.holds if one.uid == "uid-owner")
+    assert told.endswith(". Waiting for workloads that it may preempt to end by themselves")
+    stream.end(stream.running.pop(0))
+    assert [one.uid for one in stream.plan(0.4).reservations] == ["uid-owner"]
+
+
+def test_an_owner_evicts_at_once_where_it_needs_more_than_comes_back_within_seconds() -> None:
+    stream = Stream()
+    stream.lends("owner", 16)
+    assert len(stream.plan().preempts) == 16
+
+
+def test_an_owner_evicts_once_no_more_comes_back() -> None:
+    stream = Stream()
+    stream.lends("owner", 1)
+    assert not stream.plan().preempts
+    assert not stream.plan(15.0).preempts
+    assert len(stream.plan(6.0).preempts) == 1
+
+
+def test_one_that_would_borrow_does_not_wait_for_what_others_give_back() -> None:
+    """It may not have what they give back."""
+    stream = Stream()
+    stream.wants("urgent", priority=9)
+    assert [one.uid for one in stream.plan().preempts] == [stream.running[-1].uid]
+
+
 def evicts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PreemptionPause, "of", lambda self, root: 0)
+    monkeypatch.setattr(PreemptionPause, "waits", lambda self, *asked: False)
 
 
 @proven(without=evicts_at_once)

@@ -422,7 +422,8 @@ class QueueCycle:
         self.aside.until_end(entry.record.node, entry.usage, entry.uses)
         if self.state.is_patient(entry):
             self.taken.add(entry.victims)
-            entry.back = back.PENDING_PREEMPTION
+            message = f"{entry.message}. Waiting for workloads that it may preempt to end by themselves"
+            entry.hold(message, entry.reason, back.PENDING_PREEMPTION)
             self.state.note_preemption(entry, patient=True)
             return
         path = entry.record.node.path()

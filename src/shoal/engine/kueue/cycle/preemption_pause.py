@@ -3,7 +3,8 @@
 Asked by a cycle before it evicts. A time that is set counts for all gangs. Where none is set they wait in quota trees
 whose gangs ended within seconds lately: there an eviction costs more than it gains. While too few have ended to tell,
 they wait a moment for gangs that have just started. In neither do they wait for one that has run for longer already.
-What was seen is memory only.
+Where gangs run for longer, but so many that quota comes back all the time, a gang that does not borrow has it before
+others, and waits for that. What was seen is memory only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
+from shoal.engine.kueue.cycle.returns import QuotaReturns
 from shoal.engine.kueue.demand import QueueMember
+from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.remembered import Remembered
 
@@ -24,6 +27,8 @@ WAIT = 20 * SECOND
 """Until they have run for so long they are waited for."""
 FRESH = 2 * SECOND
 """The same while too few have ended, and no gang waits longer."""
+SOON = 5 * SECOND
+"""A gang that gets what it needs within this, if as much comes back as lately, waits for it: for `WAIT` at most."""
 ENOUGH = 10
 """Ends after which the average counts."""
 SHARE = 16
@@ -40,6 +45,7 @@ class PreemptionPause:
         self._set = set_for_all
         self._runs: Remembered[tuple[bool, str], tuple[int, int]] = Remembered(MOST_TREES)
         """By tree: how many gangs ended there, and how long they held quota."""
+        self._returns = QuotaReturns()
         self._times: dict[str, tuple[int, int]] = {}
         """By UID of a gang that could evict others: since when it can, and the moment until which it waits."""
         self._ends: list[tuple[int, str]] = []
@@ -54,6 +60,7 @@ class PreemptionPause:
             return
         key = (root.is_queue, root.name)
         held = min(max(0, now - member.reserved_at), LONGEST)
+        self._returns.came_back(key, member.usage, now)
         count, average = self._runs.get(key, (0, held))
         self._runs.remember(key, (count + 1, average + (held - average) // SHARE))
 
@@ -66,13 +73,15 @@ class PreemptionPause:
             return FRESH
         return WAIT if average <= SHORT else 0
 
-    def waits(self, uid: str, root: QuotaTreeNode, victims: Iterable[QueueMember], now: int) -> bool:
+    def waits(
+        self, uid: str, root: QuotaTreeNode, victims: Iterable[QueueMember], now: int, needs: Usage | None = None
+    ) -> bool:
         """Does the gang still wait for these to end? From the first time that it could evict any, for as long as it
-        may."""
+        may. `needs`: what it asks for, where it may have what any gang of the tree gives back."""
         since, until = self._times.get(uid, (now, now))
         if until + LAPSED < now:
             since = now
-        begins = since
+        begins, least = since, 0
         if self.learns:
             starts = [one.reserved_at for one in victims]
             begins = min(starts, default=since)  # what each leaves is kept for this gang: its own time need not end
@@ -80,13 +89,18 @@ class PreemptionPause:
                 if all(start == now for start in starts):
                     return False  # this plan gave them quota, and takes that back before anything is told
                 begins = min(since, begins)
-        until = begins + self.of(root)
+                if needs is not None and self._comes_back_soon(needs, root, now):
+                    least = since + WAIT
+        until = max(least, begins + self.of(root))
         if until <= now and uid not in self._times:
             return False
         if self._times.get(uid) != (since, until):
             self._times[uid] = since, until
             heapq.heappush(self._ends, (until, uid))
         return now < until
+
+    def _comes_back_soon(self, needs: Usage, root: QuotaTreeNode, now: int) -> bool:
+        return self._returns.within((root.is_queue, root.name), needs, now) <= SOON
 
     def still_waits(self, uid: str, now: int) -> bool:
         return now < self._times.get(uid, NEVER)[1]

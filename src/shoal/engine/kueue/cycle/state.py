@@ -158,7 +158,8 @@ class QueueState:
         victims = [victim.member for victim in entry.victims]
         if any(victim.evicted for victim in victims):
             return False
-        return self.preemption_pause.waits(entry.member.uid, entry.record.node.root(), victims, self.now)
+        needs = entry.usage if entry.height == 0 else None
+        return self.preemption_pause.waits(entry.member.uid, entry.record.node.root(), victims, self.now, needs)
 
     def is_still_patient(self, uid: str) -> bool:
         """Does it wait for victims that it has chosen, and may not evict them yet?"""
