@@ -290,6 +290,11 @@ class Engine:
         return len(self._state.waiting)
 
     @property
+    def standing(self) -> int:
+        """How many gangs wait, for room or for quota."""
+        return len(self._state.waiting) + self._queues.kueue.register.waiting
+
+    @property
     def crowd(self) -> int:
         """How many gangs wait, or hold quota of a queue."""
         return len(self._state.waiting) + len(self._queues.kueue.members)

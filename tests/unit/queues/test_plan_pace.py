@@ -16,12 +16,14 @@ from shoal.controllers.planning.pace import (
 )
 
 
-def plans_in(seconds: float, crowd: int, each: float = 0.001, between: float = 0.0, starts: int = 0) -> int:
+def plans_in(
+    seconds: float, crowd: int, each: float = 0.001, between: float = 0.0, starts: int = 0, waiting: int = 1
+) -> int:
     """How many are made where a change comes `between` seconds after each, and each starts so many gangs."""
     pace, now, count = PlanPace(), 0.0, 0
     while now < seconds:
         now += between
-        now += pace.left(now, crowd)
+        now += pace.left(now, crowd, waiting)
         pace.planned(now, now + each, crowd, starts)
         now, count = now + each, count + 1
     return count
@@ -49,6 +51,11 @@ def test_where_very_many_wait_changes_need_not_come_during_the_short_pause_to_be
 
 def test_where_very_many_wait_and_changes_come_seldom_each_has_its_plan() -> None:
     assert 240 < plans_in(10.0, crowd=GREAT_CROWD + 1, between=0.04) < 250
+
+
+def test_where_very_many_run_and_none_waits_plans_are_a_quarter_of_a_second_apart() -> None:
+    assert 35 < plans_in(10.0, crowd=GREAT_CROWD + 1, waiting=0) - STEADY < 45
+    assert plans_in(1.0, crowd=10, waiting=0) == 1000
 
 
 def test_where_very_many_wait_a_plan_takes_a_ninth_of_the_time_at_most() -> None:

@@ -314,7 +314,7 @@ class PlanningLoop:
         while True:
             await self._changed.wait()
             await asyncio.sleep(0)  # let everything that arrived together become one plan
-            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd):
+            if left := self.pace.left(self.clock.monotonic(), self.engine.crowd, self.engine.standing):
                 await self.clock.sleep(left)
             if left := self.pace.left_with_stock(self.clock.monotonic(), self.engine.crowd):
                 await self._while_in_stock(left)

@@ -18,6 +18,8 @@ GREAT_CROWD = 2_000
 GREAT_PAUSE = 0.03
 """The same where very many wait and changes do not stop coming: most of a plan's cost does not depend on how much it
 decides. Quota that a large gang gave back lies idle until the next plan, so it is no longer than it has to be."""
+CALM_PAUSE = 0.25
+"""And where none of them waits, so that a plan could start nothing."""
 STEADY = 10
 """So many plans one after the other were asked for within `GREAT_PAUSE` of the last, or had to wait: changes do not
 stop coming."""
@@ -50,14 +52,15 @@ not held up by that."""
 class PlanPace:
     def __init__(self) -> None:
         self._next = 0.0
+        self._next_if_none_waits = 0.0
         self._rested = 0.0
         self._next_with_stock = 0.0
         self._hurried = 0
         self._stored = 0
 
-    def left(self, now: float, crowd: int) -> float:
-        """Seconds until the next plan may begin; asked once for each plan."""
-        left = self._next - now
+    def left(self, now: float, crowd: int, waiting: int = 1) -> float:
+        """Seconds until the next plan may begin; asked once for each plan. `waiting`: how many of the crowd wait."""
+        left = (self._next if waiting else self._next_if_none_waits) - now
         self._hurried = self._hurried + 1 if now < self._rested else 0
         return left if left > 0 and crowd > CROWD else 0.0
 
@@ -85,5 +88,6 @@ class PlanPace:
         else:
             pause = max(PAUSE, min(LONGEST, SHARE * took))
         self._next = ended + pause
+        self._next_if_none_waits = ended + max(pause, CALM_PAUSE) if steady else self._next
         self._rested = ended + max(pause, GREAT_PAUSE)
         self._next_with_stock = ended + max(BACKLOG_PAUSE, min(BACKLOG_LONGEST, LENGTHY_SHARE * took))

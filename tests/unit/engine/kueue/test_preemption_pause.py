@@ -200,6 +200,28 @@ def test_one_that_had_none_to_evict_when_its_time_ended_waits_again_for_the_next
     assert [one.uid for one in line.plan(1.0).preempts] == ["uid-running"]
 
 
+def no_end_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = PreemptionPause.over
+
+    def over(self: PreemptionPause, now: int) -> list[str]:
+        found = known(self, now)
+        self._over = frozenset()
+        return found
+
+    monkeypatch.setattr(PreemptionPause, "over", over)
+
+
+@proven(without=no_end_is_noted)
+def test_f879_a_gang_whose_time_ended_evicts_however_late_the_next_plan_is() -> None:
+    """F879: thousands wait, so that plans are seconds apart, and the time that a gang waits for others to end by
+    themselves is over long before the next one. Holds: it evicts them then, and does not wait all over."""
+    line = Line(patience=30 * SECOND)
+    one = line.start("running")
+    line.wants("urgent", priority=9)
+    assert not line.plan().preempts
+    assert [each.uid for each in line.plan(36.0).preempts] == [one.uid]
+
+
 @pytest.mark.parametrize("seconds, times", [(60.0, MANY), (12.0, MANY)])
 def test_at_once_where_gangs_run_for_longer(seconds: float, times: int) -> None:
     line = Line()

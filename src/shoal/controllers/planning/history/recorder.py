@@ -33,6 +33,8 @@ PAUSE = 0.25
 """Seconds between two writes: what a busy queue sees meanwhile goes in one, and of a short gang only its last row."""
 MANY, LONG_PAUSE = 20, 5.0
 """Looks in one write from which on the next write is so far away: readers never wait for it, they write themselves."""
+VERY_MANY, LONGEST_PAUSE = 500, 15.0
+"""The same: most gangs that wait or run for less than this cost one row, written once."""
 BATCH = 2_000
 MOST_ALIKE = 10_000
 """Values that many gangs have in common, kept once; then it starts over."""
@@ -122,7 +124,7 @@ class GangHistory:
                 continue
             pause = RETRY_FIRST
             await self._news.wait()
-            await self._clock.sleep(PAUSE if written < MANY else LONG_PAUSE)
+            await self._clock.sleep(_pause(written))
 
     async def _write_all(self) -> int:
         """What was seen so far; returns how many looks. Raises HistoryTrouble."""
@@ -172,3 +174,10 @@ class GangHistory:
         keys = {one.key for one in self.facts.values()}
         earlier = await self._read(lambda: {key: self._store.durations(*key) for key in keys})
         return lengths(dict(self.facts), earlier, self._clock.now())
+
+
+def _pause(written: int) -> float:
+    """Seconds until the next write, after one of so many looks."""
+    if written < MANY:
+        return PAUSE
+    return LONG_PAUSE if written < VERY_MANY else LONGEST_PAUSE

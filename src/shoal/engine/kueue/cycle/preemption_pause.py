@@ -34,7 +34,8 @@ ENOUGH = 10
 SHARE = 16
 """The average moves towards the newest end by one part of so many."""
 LAPSED = 2 * SECOND
-"""A gang whose time ended so long ago without an eviction had none to evict then: for the next ones it waits again."""
+"""A gang whose time ended so long ago without an eviction, and before the last plan, had none to evict then: for the
+next ones it waits again."""
 MOST_TREES = 10_000
 NEVER = (0, 0)
 
@@ -49,6 +50,8 @@ class PreemptionPause:
         self._times: dict[str, tuple[int, int]] = {}
         """By UID of a gang that could evict others: since when it can, and the moment until which it waits."""
         self._ends: list[tuple[int, str]] = []
+        self._over: frozenset[str] = frozenset()
+        """UIDs of those whose time has ended since the plan before this one."""
 
     @property
     def learns(self) -> bool:
@@ -79,7 +82,7 @@ class PreemptionPause:
         """Does the gang still wait for these to end? From the first time that it could evict any, for as long as it
         may. `needs`: what it asks for, where it may have what any gang of the tree gives back."""
         since, until = self._times.get(uid, (now, now))
-        if until + LAPSED < now:
+        if until + LAPSED < now and uid not in self._over:
             since = now
         begins, least = since, 0
         if self.learns:
@@ -113,10 +116,11 @@ class PreemptionPause:
         self._times.pop(uid, None)
 
     def over(self, now: int) -> list[str]:
-        """UIDs of gangs whose time has ended since the last call."""
+        """UIDs of gangs whose time has ended since the last call; asked once in each plan."""
         found = []
         while self._ends and self._ends[0][0] <= now:
             found.append(heapq.heappop(self._ends)[1])
+        self._over = frozenset(found)
         return found
 
     def next_end(self) -> int | None:

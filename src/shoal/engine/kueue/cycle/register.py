@@ -516,6 +516,11 @@ class Register:
             return self.loose.get(member.key, "")
         return f"ClusterQueue {record.name} is inactive: {record.inactive}" if record.inactive else ""
 
+    @property
+    def waiting(self) -> int:
+        """How many gangs stand in line for quota."""
+        return len(self._waiting_in)
+
     def next_wake(self) -> int | None:
         """The moment at which a back-off ends, a gang stops waiting for others to end, or usage is to be sampled."""
         sample = self.state.usage.next_sample() if self.state.usage is not None else None

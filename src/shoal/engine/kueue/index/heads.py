@@ -144,8 +144,9 @@ class IndexedHeads:
             if record.fact.preemption.within_cluster_queue != "Never":
                 self._call(record)
             if _takes_from_others(record.node, usage):
+                reach = Reach(self._state.records, self._state.settings)
                 for other in self._records_in(record.node.root()):
-                    if other.fact.preemption.reclaim_within_cohort != "Never":
+                    if any(reach.may_reclaim(other, at) for at in usage):
                         self._call(other)
 
     def _records_in(self, root: QuotaTreeNode) -> list[QueueRecord]:

@@ -122,8 +122,22 @@ class Reach:
 
     def over(self, record: QueueRecord, at_places: QuotaPlaces, priority: int) -> tuple[int, int]:
         """Over the places of the first resource: all that is free or could be made so, and the most at one."""
-        bounds = [self._bound(record, at, at_places.together_with(at), priority) for at in at_places.totals[0]]
+        places = at_places.totals[0]
+        if len(places) == 1:
+            most = self._bound(record, places[0], at_places.together_with(places[0]), priority).most
+            return most, most
+        bounds = [self._bound(record, at, at_places.together_with(at), priority) for at in places]
         return sum([bound.everything for bound in bounds]), max([bound.most for bound in bounds])
+
+    def may_reclaim(self, record: QueueRecord, at: FlavorResource) -> bool:
+        """Could others be made to give here? In a flat cohort, as a rule, only what the queue owns and does not
+        hold."""
+        node, preemption = record.node, record.fact.preemption
+        if preemption.reclaim_within_cohort == "Never" or node.parent is None:
+            return False
+        if preemption.may_borrow or self.settings.fair_sharing or node.parent.parent is not None:
+            return True
+        return node.usage.get(at, 0) < node.nominal(at)
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
         """Do others give way only to gangs that do not borrow in the end? In a flat cohort no other has a claim."""
@@ -144,6 +158,8 @@ class Reach:
         if not preemption.may_evict:
             return _Bound(free, free, free, free)
         own = _below(record, at, preemption.within_cluster_queue, priority)
+        if not self.may_reclaim(record, at):
+            return _Bound(free + own, free + own, free + own, node.nominal(at) - node.usage.get(at, 0) + own)
         foreign = self._foreign(record, at, places, priority)
         nearby, everything = free + own, free + own + foreign
         unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
