@@ -173,7 +173,7 @@ async def test_f145_an_eviction_overtakes_the_reservation_that_it_ends(quiet: Cl
 async def test_f146_a_preemptor_that_is_overtaken_starts_in_the_end(quiet: Cluster, kind: str, cpu: str) -> None:
     """F146: a gang whose victim is leaving is overtaken by one of higher priority. Holds: when that one is done, the
     first starts."""
-    decide(quiet)
+    decide(quiet, QueueSettings(preemption_pause_seconds=0))
 
     def gang(name: str, priority: int) -> Json:
         """Two of them use up the quota."""

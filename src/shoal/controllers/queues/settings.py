@@ -84,7 +84,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     preemption_pause_seconds: Seconds | None = None
     """How long a gang that may evict others waits for them to end by themselves; their quota is kept for it. Not set:
     where gangs of the cohort ended within ten lately, until those have run for twenty; where as much as it needs of
-    its own queue's quota comes back within five anyway, twenty; where too few have ended to tell, two for gangs that
+    its own queue's quota comes back within five anyway, twenty; where too few have ended to tell, six for gangs that
     have just started; elsewhere not at all. 0: never."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     """How long workers of a queued Ray cluster have after Ray was told that they go (its own drain call), where a grown

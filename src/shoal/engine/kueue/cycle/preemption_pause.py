@@ -25,7 +25,7 @@ LONGEST = 30 * SECOND
 """One that held it for longer counts as this, so that it does not hide the many others for long."""
 WAIT = 20 * SECOND
 """Until they have run for so long they are waited for."""
-FRESH = 2 * SECOND
+FRESH = 6 * SECOND
 """The same while too few have ended, and no gang waits longer."""
 SOON = 5 * SECOND
 """A gang that gets what it needs within this, if as much comes back as lately, waits for it: for `WAIT` at most."""
