@@ -27,8 +27,8 @@ from shoal.kube.client import Client
 from shoal.kube.clock import Clock
 
 
-def cohorts(queues: int, classes: tuple[tuple[str, int, int, int, int, int], ...]) -> Json:
-    """Of so many queues each, as the runner's generator has them; of each class its name, how many a queue gets, every
+def cohort(queues: int, classes: tuple[tuple[str, int, int, int, int, int], ...]) -> Json:
+    """Of so many queues, as the runner's generator has them; of each class its name, how many a queue gets, every
     how many milliseconds, for how long they run, their priority, and their cpu."""
     return {
         "className": "cohort",
@@ -53,7 +53,7 @@ def cohorts(queues: int, classes: tuple[tuple[str, int, int, int, int, int], ...
     }
 
 
-BASELINE = cohorts(
+BASELINE = cohort(
     6,
     (
         ("small", 350, 100, 200, 50, 1),
@@ -61,7 +61,7 @@ BASELINE = cohorts(
         ("large", 50, 1200, 1000, 200, 20),
     ),
 )
-LARGE = cohorts(
+LARGE = cohort(
     100,
     (
         ("small", 35, 60, 150, 50, 1),

@@ -40,8 +40,8 @@ class Line:
         self.now += round(after * SECOND)
         return self.engine.plan(self.now)
 
-    def wants(self, name: str, priority: int = 0) -> Gang:
-        made = msgspec.structs.replace(gang(name, "research", priority=priority, at=self.now), supply="off")
+    def wants(self, name: str, priority: int = 0, *, to: str = "research", cpu: int = 1) -> Gang:
+        made = msgspec.structs.replace(gang(name, to, cpu, priority=priority, at=self.now), supply="off")
         self.engine.update(made)
         return made
 
@@ -88,11 +88,6 @@ class Stream(Line):
         self.numbers += 1
         self.running.append(self.start(f"run-{self.numbers}"))
 
-    def lends(self, name: str, cpu: int, priority: int = 0) -> Gang:
-        made = msgspec.structs.replace(gang(name, "lender", cpu, priority=priority, at=self.now), supply="off")
-        self.engine.update(made)
-        return made
-
 
 def nothing_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuotaReturns, "within", lambda self, tree, usage, now: float("inf"))
@@ -105,7 +100,7 @@ def test_f878_an_owner_of_quota_waits_for_what_comes_back_within_seconds() -> No
     borrower that wait."""
     stream = Stream()
     stream.wants("next")
-    stream.lends("owner", 1)
+    stream.wants("owner", to="lender")
     waiting = stream.plan()
     assert not waiting.preempts and not waiting.reservations
     (told,) = (one.explanation.message for one in waiting.holds if one.uid == "uid-owner")
@@ -116,13 +111,13 @@ def test_f878_an_owner_of_quota_waits_for_what_comes_back_within_seconds() -> No
 
 def test_an_owner_evicts_at_once_where_it_needs_more_than_comes_back_within_seconds() -> None:
     stream = Stream()
-    stream.lends("owner", 16)
+    stream.wants("owner", to="lender", cpu=16)
     assert len(stream.plan().preempts) == 16
 
 
 def test_an_owner_evicts_once_no_more_comes_back() -> None:
     stream = Stream()
-    stream.lends("owner", 1)
+    stream.wants("owner", to="lender")
     assert not stream.plan().preempts
     assert not stream.plan(15.0).preempts
     assert len(stream.plan(6.0).preempts) == 1

@@ -39,8 +39,6 @@ _STORE = (
     f"INSERT INTO shoal_runs ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)}) "
     f"ON CONFLICT (uid, round_number) DO UPDATE SET {_CHANGES}"
 )
-MOST = 2**63 - 1
-"""The greatest number that both databases take."""
 ASKED_AT_ONCE = 500
 """Gangs in one statement."""
 
@@ -344,7 +342,7 @@ def _plain(value: Any) -> Any:
     """What both databases take: no text with NUL, no number beyond 64 bits."""
     if isinstance(value, str):
         return value.replace("\x00", "")[:512]
-    return value if -MOST <= value <= MOST and type(value) is int else max(-MOST, min(int(value), MOST))
+    return max(-(2**63), min(int(value), 2**63 - 1))
 
 
 def _where(query: HistoryQuery) -> tuple[str, tuple[Any, ...]]:

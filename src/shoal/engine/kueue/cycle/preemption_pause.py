@@ -12,13 +12,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from shoal.engine.kueue.cycle.returns import QuotaReturns
+from shoal.engine.kueue.cycle.returns import MOST_TREES, SECOND, QuotaReturns, Tree, tree_of
 from shoal.engine.kueue.demand import QueueMember
 from shoal.engine.kueue.facts import Usage
 from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.remembered import Remembered
 
-SECOND = 1_000_000
 SHORT = 10 * SECOND
 """Gangs of a tree that held quota no longer than this, on average, end soon."""
 LONGEST = 30 * SECOND
@@ -36,7 +35,6 @@ SHARE = 16
 LAPSED = 2 * SECOND
 """A gang whose time ended so long ago without an eviction, and before the last plan, had none to evict then: for the
 next ones it waits again."""
-MOST_TREES = 10_000
 NEVER = (0, 0)
 
 
@@ -44,7 +42,7 @@ class PreemptionPause:
     def __init__(self, set_for_all: int | None) -> None:
         """Microseconds; None: by what was seen."""
         self._set = set_for_all
-        self._runs: Remembered[tuple[bool, str], tuple[int, int]] = Remembered(MOST_TREES)
+        self._runs: Remembered[Tree, tuple[int, int]] = Remembered(MOST_TREES)
         """By tree: how many gangs ended there, and how long they held quota."""
         self._returns = QuotaReturns()
         self._times: dict[str, tuple[int, int]] = {}
@@ -61,7 +59,7 @@ class PreemptionPause:
         """A gang ended by itself."""
         if not member.reserved_at:
             return
-        key = (root.is_queue, root.name)
+        key = tree_of(root)
         held = min(max(0, now - member.reserved_at), LONGEST)
         self._returns.came_back(key, member.usage, now)
         count, average = self._runs.get(key, (0, held))
@@ -71,7 +69,7 @@ class PreemptionPause:
         """How long gangs of this tree wait; 0: not at all."""
         if self._set is not None:
             return self._set
-        count, average = self._runs.get((root.is_queue, root.name), (0, 0))
+        count, average = self._runs.get(tree_of(root), (0, 0))
         if count < ENOUGH:
             return FRESH
         return WAIT if average <= SHORT else 0
@@ -103,7 +101,7 @@ class PreemptionPause:
         return now < until
 
     def _comes_back_soon(self, needs: Usage, root: QuotaTreeNode, now: int) -> bool:
-        return self._returns.within((root.is_queue, root.name), needs, now) <= SOON
+        return self._returns.within(tree_of(root), needs, now) <= SOON
 
     def still_waits(self, uid: str, now: int) -> bool:
         return now < self._times.get(uid, NEVER)[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import exp
 
 from shoal.engine.kueue.facts import FlavorResource, Usage
+from shoal.engine.kueue.quota.tree import QuotaTreeNode
 from shoal.remembered import Remembered
 
 SECOND = 1_000_000
@@ -19,6 +20,11 @@ ENOUGH = 10
 MOST_TREES = 10_000
 
 Tree = tuple[bool, str]
+
+
+def tree_of(root: QuotaTreeNode) -> Tree:
+    """What a tree is remembered by: nodes are made again, and a queue and a cohort may have one name."""
+    return root.is_queue, root.name
 
 
 class _Stream:

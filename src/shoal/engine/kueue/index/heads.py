@@ -137,6 +137,7 @@ class IndexedHeads:
     def _call_evictors(self) -> None:
         """Gangs that are inadmissible for want of victims may try again where new ones hold quota."""
         held, self._held = self._held, {}
+        reach = Reach(self._state.records, self._state.settings)
         for name, usage in held.items() if self._state.rules.calls_evictors else ():
             record = self._state.records.get(name)
             if record is None:
@@ -144,7 +145,6 @@ class IndexedHeads:
             if record.fact.preemption.within_cluster_queue != "Never":
                 self._call(record)
             if _takes_from_others(record.node, usage):
-                reach = Reach(self._state.records, self._state.settings)
                 for other in self._records_in(record.node.root()):
                     if any(reach.may_reclaim(other, at) for at in usage):
                         self._call(other)

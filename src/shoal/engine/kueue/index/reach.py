@@ -132,12 +132,10 @@ class Reach:
     def may_reclaim(self, record: QueueRecord, at: FlavorResource) -> bool:
         """Could others be made to give here? In a flat cohort, as a rule, only what the queue owns and does not
         hold."""
-        node, preemption = record.node, record.fact.preemption
-        if preemption.reclaim_within_cohort == "Never" or node.parent is None:
+        node = record.node
+        if record.fact.preemption.reclaim_within_cohort == "Never" or node.parent is None:
             return False
-        if preemption.may_borrow or self.settings.fair_sharing or node.parent.parent is not None:
-            return True
-        return node.usage.get(at, 0) < node.nominal(at)
+        return not self._owes_nothing(record) or node.usage.get(at, 0) < node.nominal(at)
 
     def _owes_nothing(self, record: QueueRecord) -> bool:
         """Do others give way only to gangs that do not borrow in the end? In a flat cohort no other has a claim."""
@@ -158,11 +156,11 @@ class Reach:
         if not preemption.may_evict:
             return _Bound(free, free, free, free)
         own = _below(record, at, preemption.within_cluster_queue, priority)
+        nearby, unborrowed = free + own, node.nominal(at) - node.usage.get(at, 0) + own
         if not self.may_reclaim(record, at):
-            return _Bound(free + own, free + own, free + own, node.nominal(at) - node.usage.get(at, 0) + own)
+            return _Bound(nearby, nearby, nearby, unborrowed)
         foreign = self._foreign(record, at, places, priority)
-        nearby, everything = free + own, free + own + foreign
-        unborrowed = node.nominal(at) - node.usage.get(at, 0) + own
+        everything = nearby + foreign
         if not foreign or self.settings.fair_sharing or preemption.may_borrow:
             return _Bound(everything, everything, nearby, unborrowed)
         # Others give way only to gangs that do not borrow in the end, or whose subtree owns what they ask for.
